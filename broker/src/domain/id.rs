@@ -1,0 +1,112 @@
+//! Numbers that name things inside the broker, and the opaque ids that name them outside.
+
+use std::fmt;
+
+/// A tenant. `default` is 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct RealmId(pub u32);
+
+/// A topic; never used again after it is deleted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TopicId(pub u32);
+
+/// A subscription; never used again after it is deleted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SubscriptionId(pub u32);
+
+/// A message's place in its topic, from 1.
+pub type Sequence = u64;
+
+/// Names a message: its topic and sequence, so that finding it needs no index.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct MessageId {
+    /// Where it was published.
+    pub topic: TopicId,
+    /// Its place there.
+    pub sequence: Sequence,
+}
+
+/// Names a dead letter: the subscription that gave the message up, and the message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct DeadLetterId {
+    /// Who gave it up.
+    pub subscription: SubscriptionId,
+    /// The message's place in the topic of that subscription.
+    pub sequence: Sequence,
+}
+
+/// A text that is not an id of the kind asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidId;
+
+impl MessageId {
+    /// Reads the form that `Display` writes.
+    ///
+    /// # Errors
+    /// [`InvalidId`] if the text is anything else.
+    pub fn parse(text: &str) -> Result<Self, InvalidId> {
+        let (topic, sequence) = read('m', text)?;
+        Ok(Self { topic: TopicId(topic), sequence })
+    }
+}
+
+impl DeadLetterId {
+    /// Reads the form that `Display` writes.
+    ///
+    /// # Errors
+    /// [`InvalidId`] if the text is anything else.
+    pub fn parse(text: &str) -> Result<Self, InvalidId> {
+        let (subscription, sequence) = read('d', text)?;
+        Ok(Self { subscription: SubscriptionId(subscription), sequence })
+    }
+}
+
+impl fmt::Display for MessageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "m{:08x}{:016x}", self.topic.0, self.sequence)
+    }
+}
+
+impl fmt::Display for DeadLetterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "d{:08x}{:016x}", self.subscription.0, self.sequence)
+    }
+}
+
+/// One kind letter, 8 and 16 lower-case hexadecimal digits: sorts like the numbers it holds.
+fn read(kind: char, text: &str) -> Result<(u32, u64), InvalidId> {
+    let digits = text.strip_prefix(kind).ok_or(InvalidId)?;
+    let plain = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if digits.len() != 24 || !plain {
+        return Err(InvalidId);
+    }
+    let owner = u32::from_str_radix(&digits[..8], 16).map_err(|_| InvalidId)?;
+    let sequence = u64::from_str_radix(&digits[8..], 16).map_err(|_| InvalidId)?;
+    Ok((owner, sequence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_read_back_and_nothing_else_does() {
+        let id = MessageId { topic: TopicId(7), sequence: u64::MAX };
+        assert_eq!(MessageId::parse(&id.to_string()), Ok(id));
+        let dead = DeadLetterId { subscription: SubscriptionId(u32::MAX), sequence: 1 };
+        assert_eq!(DeadLetterId::parse(&dead.to_string()), Ok(dead));
+        let text = id.to_string();
+        for bad in [
+            "",
+            "m",
+            "x",
+            &text[1..],
+            &format!("{text}0"),
+            &text.replace('f', "F"),
+            &text.replace('m', "d"),
+            "m+0000007000000000000000é",
+        ] {
+            assert_eq!(MessageId::parse(bad), Err(InvalidId), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Every bound of the broker, once: its name, its default and its reason. The error that each one
+//! gives is named in `http::error`.
+
+use std::time::Duration;
+
+const KIB: usize = 1024;
+const MINUTE: u64 = 60;
+const DAY: u64 = 24 * 60 * MINUTE;
+
+/// Names travel in URLs, keys and metrics.
+pub const MAX_NAME_BYTES: usize = 128;
+/// What one topic accepts unless it says otherwise.
+pub const DEFAULT_MESSAGE_BYTES: usize = 256 * KIB;
+/// The most a topic can be set to: a message and its rows fit one commit.
+pub const MAX_MESSAGE_BYTES: usize = 512 * KIB;
+/// Payloads and attributes of one publish together: they are one commit of at most 1 MiB.
+pub const MAX_BATCH_BYTES: usize = 768 * KIB;
+/// Messages of one publish, receipts of one settle, deliveries of one pull.
+pub const MAX_BATCH_ITEMS: usize = 1_000;
+/// The body of any request but a policy upload: a batch in base64 with its JSON around it.
+pub const MAX_BODY_BYTES: usize = 2 * 1024 * KIB;
+/// Attributes of one message.
+pub const MAX_ATTRIBUTES: usize = 64;
+/// The name of an attribute.
+pub const MAX_ATTRIBUTE_NAME_BYTES: usize = 128;
+/// The value of an attribute.
+pub const MAX_ATTRIBUTE_VALUE_BYTES: usize = 8 * KIB;
+/// Names and values of all attributes of one message.
+pub const MAX_ATTRIBUTES_BYTES: usize = 32 * KIB;
+/// A message key.
+pub const MAX_KEY_BYTES: usize = 256;
+/// A content type.
+pub const MAX_CONTENT_TYPE_BYTES: usize = 256;
+/// The class and the code of a failure: they become labels and facets.
+pub const MAX_CLASS_BYTES: usize = 128;
+/// The detail of a failure, the reason and the note of a decision; longer ones are cut.
+pub const MAX_DETAIL_BYTES: usize = 2 * KIB;
+/// What a policy keeps for the next decision on the same delivery.
+pub const MAX_MEMO_BYTES: usize = 256;
+/// Labels of one dead letter.
+pub const MAX_LABELS: usize = 16;
+/// Attempts of a delivery kept in full; earlier ones are only counted.
+pub const MAX_HISTORY: usize = 32;
+/// Past failures shown to a policy.
+pub const MAX_CONTEXT_HISTORY: usize = 16;
+/// Parameters of a policy, as JSON text.
+pub const MAX_PARAMS_BYTES: usize = 16 * KIB;
+/// An uploaded policy.
+pub const MAX_MODULE_BYTES: usize = 1024 * KIB;
+/// Revisions of one subscription: they are kept for ever, as decisions name them.
+pub const MAX_REVISIONS: u32 = 1_000;
+/// Topics that a subscription's policy may forward to.
+pub const MAX_FORWARD_TO: usize = 16;
+/// Topics of one realm.
+pub const MAX_TOPICS: usize = 10_000;
+/// Subscriptions of one topic.
+pub const MAX_SUBSCRIPTIONS_PER_TOPIC: usize = 1_000;
+/// Long polls waiting on one subscription.
+pub const MAX_WAITERS: usize = 1_000;
+/// How long one pull may wait; longer ones are cut to it.
+pub const MAX_WAIT: Duration = Duration::from_secs(60);
+/// The longest delay of anything: a retry, a publish, a time to live.
+pub const MAX_DELAY: Duration = Duration::from_secs(365 * DAY);
+/// `max_delay` of a subscription unless it says otherwise.
+pub const DEFAULT_MAX_DELAY: Duration = Duration::from_secs(DAY);
+/// The shortest lease: below it a consumer cannot answer in time.
+pub const MIN_LEASE: Duration = Duration::from_millis(100);
+/// A lease unless the subscription says otherwise.
+pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+/// The most that a lease can be extended to in all, unless the subscription says otherwise.
+pub const DEFAULT_MAX_LEASE: Duration = Duration::from_secs(60 * MINUTE);
+/// The longest `max_lease`: a hung consumer that extends for ever gives up its message by then.
+pub const MAX_LEASE: Duration = Duration::from_secs(7 * DAY);
+/// Leases of one subscription at a time unless it says otherwise.
+pub const DEFAULT_MAX_IN_FLIGHT: u32 = 10_000;
+/// The most that `max_in_flight` can be set to: leases are held in memory.
+pub const MAX_IN_FLIGHT: u32 = 100_000;
+/// Attempts after which a delivery is dead-lettered natively, unless the subscription says otherwise.
+pub const DEFAULT_ATTEMPT_LIMIT: u32 = 1_000;
+/// The most that `attempt_limit` can be set to.
+pub const MAX_ATTEMPT_LIMIT: u32 = 1_000_000;
+/// The first delay after a fault unless the subscription says otherwise.
+pub const DEFAULT_FALLBACK_DELAY: Duration = Duration::from_secs(5);
+/// The shortest delay after a fault: a broken policy must not spin.
+pub const MIN_FALLBACK_DELAY: Duration = Duration::from_secs(1);
+/// Consecutive faults that quarantine a revision unless the subscription says otherwise.
+pub const DEFAULT_FAULT_LIMIT: u32 = 10;
+/// The most that `fault_limit` can be set to.
+pub const MAX_FAULT_LIMIT: u32 = 1_000_000;
+/// How long a message that nobody needs any more stays readable, unless the topic says otherwise.
+pub const DEFAULT_KEEP_ACKED: Duration = Duration::from_secs(10 * MINUTE);
+/// Topics a message can be forwarded through before it is dead-lettered.
+pub const MAX_HOPS: u8 = 16;
+/// Deliveries let through at most when a paused subscription half-opens.
+pub const MAX_PROBES: u32 = 1_000;
+/// Items of one page of a list.
+pub const MAX_PAGE: usize = 1_000;
+/// Items of one page unless the request says otherwise.
+pub const DEFAULT_PAGE: usize = 100;

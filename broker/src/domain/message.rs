@@ -1,0 +1,33 @@
+//! A published message: immutable.
+
+use bytes::Bytes;
+
+use super::time::Timestamp;
+
+/// A payload with its key, attributes and times. Its id is where it is stored.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// When the broker accepted it.
+    pub published_at: Timestamp,
+    /// Not delivered before.
+    pub available_at: Timestamp,
+    /// When its time to live passes.
+    pub expires_at: Option<Timestamp>,
+    /// Topics it was forwarded through to get here.
+    pub hops: u8,
+    /// What it is ordered by.
+    pub key: Option<String>,
+    /// Names and values, in the order given; names are unique without regard to case.
+    pub attributes: Vec<(String, String)>,
+    /// The media type of the payload.
+    pub content_type: Option<String>,
+    /// The bytes as they were published.
+    pub payload: Bytes,
+}
+
+impl Message {
+    /// Whether its time to live has passed.
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+}

@@ -1,0 +1,201 @@
+//! Every row there is, and the bytes of its key.
+//!
+//! Keys are big-endian, so that they sort like the numbers they hold, and each begins with its realm (`meta`,
+//! which belongs to none, excepted).
+//!
+//! ```text
+//! meta           name                                     format version, secret, counters
+//! realms         realm u32                                its name
+//! topics         realm u32 | topic u32                    name and settings
+//! heads          realm u32 | topic u32                    next sequence and how far it is trimmed
+//! subscriptions  realm u32 | subscription u32             name, topic and settings
+//! cursors        realm u32 | subscription u32             next sequence to lease, row counts, circuit
+//! revisions      realm u32 | subscription u32 | u32       one revision of its policy
+//! modules        realm u32 | digest 32 | chunk u16        a policy module, in pieces that fit a commit
+//! messages       realm u32 | topic u32 | sequence u64     a message
+//! expiries       realm u32 | topic u32 | at u64 | seq u64 nothing; a time to live that will pass
+//! leased         realm u32 | subscription u32 | seq u64   a delivery under a lease
+//! delayed        realm u32 | subscription u32 | seq u64   a delivery that waits
+//! due            realm u32 | subscription u32 | at u64 | seq u64   nothing; when a delayed one is due
+//! settled        realm u32 | subscription u32 | seq u64   the end of a delivery that has a history
+//! dead_letters   realm u32 | subscription u32 | seq u64   a delivery given up on, with its message
+//! outbox         realm u32 | topic u32 | subscription u32 | seq u64   a message on its way to another topic
+//! ```
+
+use std::ops::Range;
+
+use crate::domain::digest::Digest;
+use crate::domain::id::{RealmId, Sequence, SubscriptionId, TopicId};
+use crate::domain::time::Timestamp;
+
+/// A family of rows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[expect(missing_docs, reason = "the table above documents each")]
+pub enum Keyspace {
+    Meta,
+    Realms,
+    Topics,
+    Heads,
+    Subscriptions,
+    Cursors,
+    Revisions,
+    Modules,
+    Messages,
+    Expiries,
+    Leased,
+    Delayed,
+    Due,
+    Settled,
+    DeadLetters,
+    Outbox,
+}
+
+impl Keyspace {
+    /// Every keyspace; the place in this list is its number in an encoded commit.
+    pub const ALL: [Self; 16] = [
+        Self::Meta,
+        Self::Realms,
+        Self::Topics,
+        Self::Heads,
+        Self::Subscriptions,
+        Self::Cursors,
+        Self::Revisions,
+        Self::Modules,
+        Self::Messages,
+        Self::Expiries,
+        Self::Leased,
+        Self::Delayed,
+        Self::Due,
+        Self::Settled,
+        Self::DeadLetters,
+        Self::Outbox,
+    ];
+
+    /// Its name on disk.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Meta => "meta",
+            Self::Realms => "realms",
+            Self::Topics => "topics",
+            Self::Heads => "heads",
+            Self::Subscriptions => "subscriptions",
+            Self::Cursors => "cursors",
+            Self::Revisions => "revisions",
+            Self::Modules => "modules",
+            Self::Messages => "messages",
+            Self::Expiries => "expiries",
+            Self::Leased => "leased",
+            Self::Delayed => "delayed",
+            Self::Due => "due",
+            Self::Settled => "settled",
+            Self::DeadLetters => "dead_letters",
+            Self::Outbox => "outbox",
+        }
+    }
+}
+
+/// The bytes of a key in the making.
+pub struct Key(Vec<u8>);
+
+impl Key {
+    /// A key of this realm.
+    pub fn new(realm: RealmId) -> Self {
+        let mut bytes = Vec::with_capacity(24);
+        bytes.extend_from_slice(&realm.0.to_be_bytes());
+        Self(bytes)
+    }
+
+    fn u32(mut self, number: u32) -> Self {
+        self.0.extend_from_slice(&number.to_be_bytes());
+        self
+    }
+
+    fn u64(mut self, number: u64) -> Self {
+        self.0.extend_from_slice(&number.to_be_bytes());
+        self
+    }
+}
+
+/// `topics`, `heads`; and the prefix of `messages` and `expiries`.
+pub fn topic(realm: RealmId, topic: TopicId) -> Vec<u8> {
+    Key::new(realm).u32(topic.0).0
+}
+
+/// `subscriptions`, `cursors`; and the prefix of all rows of a subscription.
+pub fn subscription(realm: RealmId, subscription: SubscriptionId) -> Vec<u8> {
+    Key::new(realm).u32(subscription.0).0
+}
+
+/// `realms`; and the prefix of all rows of a realm.
+pub fn realm(realm: RealmId) -> Vec<u8> {
+    Key::new(realm).0
+}
+
+/// `revisions`.
+pub fn revision(realm: RealmId, subscription: SubscriptionId, number: u32) -> Vec<u8> {
+    Key::new(realm).u32(subscription.0).u32(number).0
+}
+
+/// `modules`.
+pub fn module(realm: RealmId, digest: &Digest, chunk: u16) -> Vec<u8> {
+    let mut key = Key::new(realm).0;
+    key.extend_from_slice(&digest.0);
+    key.extend_from_slice(&chunk.to_be_bytes());
+    key
+}
+
+/// `messages`.
+pub fn message(realm: RealmId, topic: TopicId, sequence: Sequence) -> Vec<u8> {
+    Key::new(realm).u32(topic.0).u64(sequence).0
+}
+
+/// `expiries`.
+pub fn expiry(realm: RealmId, topic: TopicId, at: Timestamp, sequence: Sequence) -> Vec<u8> {
+    Key::new(realm).u32(topic.0).u64(at.as_millis()).u64(sequence).0
+}
+
+/// `leased`, `delayed`, `settled`, `dead_letters`.
+pub fn delivery(realm: RealmId, subscription: SubscriptionId, sequence: Sequence) -> Vec<u8> {
+    Key::new(realm).u32(subscription.0).u64(sequence).0
+}
+
+/// `due`.
+pub fn due(realm: RealmId, subscription: SubscriptionId, at: Timestamp, sequence: Sequence) -> Vec<u8> {
+    Key::new(realm).u32(subscription.0).u64(at.as_millis()).u64(sequence).0
+}
+
+/// `outbox`: by the topic it goes to.
+pub fn outbox(realm: RealmId, to: TopicId, from: SubscriptionId, sequence: Sequence) -> Vec<u8> {
+    Key::new(realm).u32(to.0).u32(from.0).u64(sequence).0
+}
+
+/// All keys that begin with `prefix`.
+pub fn prefixed(prefix: Vec<u8>) -> Range<Vec<u8>> {
+    let mut end = prefix.clone();
+    // The least key after all of them: the last byte that can grow grows, the rest falls away.
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return prefix..end;
+        }
+    }
+    // A prefix of 0xff alone: keys are shorter than this.
+    prefix..vec![u8::MAX; 64]
+}
+
+/// The sequence that ends a key of `messages`, `expiries`, `due` or a delivery.
+pub fn read_sequence(key: &[u8]) -> Option<Sequence> {
+    key.last_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+}
+
+/// The moment in a key of `expiries` or `due`.
+pub fn read_moment(key: &[u8]) -> Option<Timestamp> {
+    let bytes = key.get(8..16)?.first_chunk()?;
+    Some(Timestamp::from_millis(u64::from_be_bytes(*bytes)))
+}
+
+/// The number after the realm: a topic or a subscription.
+pub fn read_owner(key: &[u8]) -> Option<u32> {
+    let bytes = key.get(4..8)?.first_chunk()?;
+    Some(u32::from_be_bytes(*bytes))
+}
