@@ -1,1 +1,13 @@
-//! The broker.
+//! Reprise: a message broker whose retry policies are programs.
+//!
+//! Start with [`dispatch::Broker`], which everything else is built around, and ARCHITECTURE.md, which has the map.
+
+pub mod cli;
+pub mod clock;
+pub mod dispatch;
+pub mod domain;
+pub mod engine;
+pub mod http;
+pub mod policy;
+pub mod programs;
+pub mod store;

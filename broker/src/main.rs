@@ -1,2 +1,5 @@
-//! The broker binary.
-fn main() {}
+//! The binary `broker`.
+
+fn main() -> std::process::ExitCode {
+    reprise_broker::cli::main()
+}

@@ -33,6 +33,11 @@ impl Name {
         }
     }
 
+    /// The one that sorts first.
+    pub fn least() -> Self {
+        Self("-".into())
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -66,7 +71,8 @@ mod tests {
         for good in ["a", "orders", "Orders-2.eu_west", "_x", "0", &"n".repeat(MAX_NAME_BYTES)] {
             assert_eq!(Name::new(good).map(|n| n.to_string()), Ok(good.to_owned()));
         }
-        for bad in ["", ".", "-a", ".hidden", "a/b", "a b", "é", "a\n", "a*", &"n".repeat(MAX_NAME_BYTES + 1)] {
+        for bad in ["", ".", "-a", ".hidden", "a/b", "a b", "é", "a\n", "a*", &"n".repeat(MAX_NAME_BYTES + 1)]
+        {
             assert_eq!(Name::new(bad), Err(InvalidName), "{bad:?}");
         }
     }

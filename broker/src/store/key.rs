@@ -19,6 +19,8 @@
 //! due            realm u32 | subscription u32 | at u64 | seq u64   nothing; when a delayed one is due
 //! settled        realm u32 | subscription u32 | seq u64   the end of a delivery that has a history
 //! dead_letters   realm u32 | subscription u32 | seq u64   a delivery given up on, with its message
+//! replayed       realm u32 | subscription u32 | seq u64   a replayed delivery's own copy of its message
+//! doomed         realm u32 | kind u8 | id u32             nothing; a deleted topic or subscription with rows left
 //! outbox         realm u32 | topic u32 | subscription u32 | seq u64   a message on its way to another topic
 //! ```
 
@@ -47,12 +49,14 @@ pub enum Keyspace {
     Due,
     Settled,
     DeadLetters,
+    Replayed,
+    Doomed,
     Outbox,
 }
 
 impl Keyspace {
     /// Every keyspace; the place in this list is its number in an encoded commit.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Meta,
         Self::Realms,
         Self::Topics,
@@ -68,6 +72,8 @@ impl Keyspace {
         Self::Due,
         Self::Settled,
         Self::DeadLetters,
+        Self::Replayed,
+        Self::Doomed,
         Self::Outbox,
     ];
 
@@ -89,6 +95,8 @@ impl Keyspace {
             Self::Due => "due",
             Self::Settled => "settled",
             Self::DeadLetters => "dead_letters",
+            Self::Replayed => "replayed",
+            Self::Doomed => "doomed",
             Self::Outbox => "outbox",
         }
     }
@@ -154,7 +162,7 @@ pub fn expiry(realm: RealmId, topic: TopicId, at: Timestamp, sequence: Sequence)
     Key::new(realm).u32(topic.0).u64(at.as_millis()).u64(sequence).0
 }
 
-/// `leased`, `delayed`, `settled`, `dead_letters`.
+/// `leased`, `delayed`, `settled`, `dead_letters`, `replayed`.
 pub fn delivery(realm: RealmId, subscription: SubscriptionId, sequence: Sequence) -> Vec<u8> {
     Key::new(realm).u32(subscription.0).u64(sequence).0
 }
@@ -167,6 +175,39 @@ pub fn due(realm: RealmId, subscription: SubscriptionId, at: Timestamp, sequence
 /// `outbox`: by the topic it goes to.
 pub fn outbox(realm: RealmId, to: TopicId, from: SubscriptionId, sequence: Sequence) -> Vec<u8> {
     Key::new(realm).u32(to.0).u32(from.0).u64(sequence).0
+}
+
+/// `doomed`.
+pub fn doomed(realm: RealmId, owner: Owner) -> Vec<u8> {
+    let mut key = Key::new(realm).0;
+    let (kind, id) = match owner {
+        Owner::Topic(id) => (0, id.0),
+        Owner::Subscription(id) => (1, id.0),
+    };
+    key.push(kind);
+    key.extend_from_slice(&id.to_be_bytes());
+    key
+}
+
+/// Whose rows they are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Owner {
+    /// A topic's.
+    Topic(TopicId),
+    /// A subscription's.
+    Subscription(SubscriptionId),
+}
+
+/// The realm and the owner in a key of `doomed`.
+pub fn read_doomed(key: &[u8]) -> Option<(RealmId, Owner)> {
+    let [realm @ .., kind, a, b, c, d] = key else { return None };
+    let realm = RealmId(u32::from_be_bytes(realm.try_into().ok()?));
+    let id = u32::from_be_bytes([*a, *b, *c, *d]);
+    match kind {
+        0 => Some((realm, Owner::Topic(TopicId(id)))),
+        1 => Some((realm, Owner::Subscription(SubscriptionId(id)))),
+        _ => None,
+    }
 }
 
 /// All keys that begin with `prefix`.
@@ -183,9 +224,19 @@ pub fn prefixed(prefix: Vec<u8>) -> Range<Vec<u8>> {
     prefix..vec![u8::MAX; 64]
 }
 
+/// All keys of a keyspace.
+pub fn everything() -> Range<Vec<u8>> {
+    prefixed(Vec::new())
+}
+
 /// The sequence that ends a key of `messages`, `expiries`, `due` or a delivery.
 pub fn read_sequence(key: &[u8]) -> Option<Sequence> {
     key.last_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+}
+
+/// The number that ends a key of `revisions`.
+pub fn read_revision(key: &[u8]) -> Option<u32> {
+    key.last_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
 /// The moment in a key of `expiries` or `due`.
@@ -198,4 +249,45 @@ pub fn read_moment(key: &[u8]) -> Option<Timestamp> {
 pub fn read_owner(key: &[u8]) -> Option<u32> {
     let bytes = key.get(4..8)?.first_chunk()?;
     Some(u32::from_be_bytes(*bytes))
+}
+
+/// The realm that begins a key.
+pub fn read_realm(key: &[u8]) -> Option<RealmId> {
+    key.first_chunk().map(|bytes| RealmId(u32::from_be_bytes(*bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REALM: RealmId = RealmId(1);
+
+    #[test]
+    fn keys_sort_like_what_they_hold_and_read_back() {
+        let at = Timestamp::from_millis;
+        let keys = [
+            due(REALM, SubscriptionId(1), at(255), 9),
+            due(REALM, SubscriptionId(1), at(256), 1),
+            due(REALM, SubscriptionId(1), at(256), 2),
+            due(REALM, SubscriptionId(256), at(0), 0),
+        ];
+        assert!(keys.is_sorted());
+        assert_eq!(read_moment(&keys[2]), Some(at(256)));
+        assert_eq!(read_sequence(&keys[2]), Some(2));
+        assert_eq!(read_owner(&keys[3]), Some(256));
+        assert_eq!(read_realm(&keys[3]), Some(REALM));
+        for owner in [Owner::Topic(TopicId(7)), Owner::Subscription(SubscriptionId(u32::MAX))] {
+            assert_eq!(read_doomed(&doomed(REALM, owner)), Some((REALM, owner)));
+        }
+    }
+
+    #[test]
+    fn a_prefix_holds_its_own_keys_alone() {
+        let range = prefixed(subscription(REALM, SubscriptionId(0x01ff)));
+        assert!(range.contains(&delivery(REALM, SubscriptionId(0x01ff), u64::MAX)));
+        assert!(!range.contains(&delivery(REALM, SubscriptionId(0x0200), 0)));
+        assert!(!range.contains(&delivery(REALM, SubscriptionId(0x01fe), u64::MAX)));
+        let last = prefixed(vec![u8::MAX; 4]);
+        assert!(last.contains(&delivery(RealmId(u32::MAX), SubscriptionId(0), 0)));
+    }
 }

@@ -1,0 +1,141 @@
+//! `broker serve`.
+
+use std::error::Error;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::dispatch::{Broker, Dispatcher, Options};
+use crate::engine::Durability;
+use crate::http::{Access, App, Server, router};
+use crate::policy::Limits;
+
+/// The built-in policy, as its build left it.
+pub(super) static STANDARD: &[u8] = include_bytes!(env!("STANDARD_POLICY"));
+
+/// Threads that run policies unless the command line says otherwise.
+const EVALUATORS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
+/// How often the server looks whether storage has failed.
+const PULSE: Duration = Duration::from_millis(200);
+/// The file in the data folder that holds the operator's token.
+const TOKEN_FILE: &str = "operator.token";
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    /// Where everything is kept; made if it is not there.
+    #[arg(long, env = "BROKER_DATA_DIR")]
+    data_dir: PathBuf,
+    /// The address to listen on; port 0 is any free one.
+    #[arg(long, env = "BROKER_LISTEN", default_value = "127.0.0.1:7070")]
+    listen: SocketAddr,
+    /// Lets everyone in who can reach the address; on loopback only.
+    #[arg(long, env = "BROKER_NO_AUTH")]
+    no_auth: bool,
+    /// What an answer waits for. With "os" a power cut loses what the system had not written yet, usually the last
+    /// seconds; the end of the process loses nothing.
+    #[arg(long, env = "BROKER_DURABILITY", value_enum, default_value_t = GivenDurability::Fsync)]
+    durability: GivenDurability,
+    /// Threads that run policies.
+    #[arg(long, env = "BROKER_POLICY_THREADS", default_value_t = EVALUATORS)]
+    policy_threads: NonZeroUsize,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum GivenDurability {
+    Fsync,
+    Os,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let filter = EnvFilter::try_from_env("BROKER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    if arguments.no_auth && !arguments.listen.ip().is_loopback() {
+        return Err("--no-auth lets everyone in: it is for loopback addresses only".into());
+    }
+    let options = Options {
+        durability: match arguments.durability {
+            GivenDurability::Fsync => Durability::Fsync,
+            GivenDurability::Os => Durability::Os,
+        },
+        evaluators: arguments.policy_threads,
+        limits: Limits::default(),
+        standard: STANDARD,
+    };
+    let (broker, dispatcher) = Broker::start(&arguments.data_dir, options)?;
+    let access =
+        if arguments.no_auth { Access::Open } else { Access::Token(operator_token(&arguments.data_dir)?) };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(arguments.listen, access, &broker, &dispatcher))?;
+    broker.stop();
+    drop(runtime);
+    drop(broker);
+    dispatcher.join()?;
+    tracing::info!("stopped; everything is on disk");
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn serve(
+    listen: SocketAddr,
+    access: Access,
+    broker: &Broker,
+    dispatcher: &Dispatcher,
+) -> io::Result<()> {
+    let server = Server::bind(listen).await?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let app = App { broker: broker.clone(), access: Arc::new(access) };
+    announce(server.address()?)?;
+    let stop = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = storage_failed(dispatcher) => {}
+        }
+    };
+    server.run(router(app), stop, broker.drain()).await;
+    Ok(())
+}
+
+/// Storage that fails ends the process: memory is ahead of the disk, and only a restart finds the truth.
+async fn storage_failed(dispatcher: &Dispatcher) {
+    while !dispatcher.has_ended() {
+        tokio::time::sleep(PULSE).await;
+    }
+}
+
+/// The first line on standard output: whoever started the broker waits for it.
+#[expect(clippy::print_stdout, reason = "the line is the interface")]
+fn announce(address: SocketAddr) -> io::Result<()> {
+    println!("listening on http://{address}");
+    io::stdout().flush()
+}
+
+/// The operator's token, made at the first start and readable by the owner alone.
+fn operator_token(data_dir: &Path) -> Result<String, Box<dyn Error>> {
+    let path = data_dir.join(TOKEN_FILE);
+    match fs::read_to_string(&path) {
+        Ok(token) if token.trim().len() >= 32 => return Ok(token.trim().to_owned()),
+        Ok(_) => return Err(format!("{} holds no token; remove it to get a new one", path.display()).into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(format!("{}: {error}", path.display()).into()),
+    }
+    let mut random = [0; 32];
+    getrandom::fill(&mut random)?;
+    let token = BASE64.encode(random);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+    writeln!(file, "{token}")?;
+    file.sync_all()?;
+    tracing::info!(path = %path.display(), "made the operator's token");
+    Ok(token)
+}

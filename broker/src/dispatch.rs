@@ -1,0 +1,220 @@
+//! The thread that owns the engine: it takes commands in groups, lets each group become durable at once, and
+//! wakes up when something is due.
+//!
+//! ```text
+//!   callers --(bounded)--> mailbox --> dispatcher: engine, store --> answers
+//!                            ^              |
+//!                            `-- verdicts --+--> programs (threads that run policies)
+//! ```
+//!
+//! [`Broker`] is what callers hold. Time is read here and handed in; rules are the engine's.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::clock::Clock;
+use crate::domain::id::RealmId;
+use crate::domain::receipt::Secret;
+use crate::engine::{Ask, Command, Durability, Engine, Refusal, Reply, StandardPolicy, Verdict};
+use crate::policy::{Limits, SandboxError};
+use crate::programs::Programs;
+use crate::store::StoreError;
+use crate::store::durable::{self, Durable};
+
+/// Requests that wait for the dispatcher; whoever brings one more waits for room.
+const MAILBOX: usize = 4_096;
+/// Commands of one group: enough to share a sync, few enough that deliveries get their turn.
+const GROUP: usize = 1_024;
+/// The longest sleep: a bound on how long a mistaken timer could last.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+
+/// How to run a broker.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// What an answer waits for.
+    pub durability: Durability,
+    /// Threads that run policies.
+    pub evaluators: std::num::NonZeroUsize,
+    /// What a policy may use.
+    pub limits: Limits,
+    /// The module of the built-in policy.
+    pub standard: &'static [u8],
+}
+
+/// Why a broker could not start, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokerError {
+    /// Storage failed or is damaged.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The sandbox could not be set up.
+    #[error("the policy sandbox could not be set up: {0}")]
+    Sandbox(#[from] SandboxError),
+    /// The built-in policy is no good: a broken build.
+    #[error("the built-in policy was refused: {0}")]
+    Standard(#[from] crate::policy::Refusal),
+    /// The system gave no random bytes or no thread.
+    #[error("the system refused: {0}")]
+    System(String),
+}
+
+/// A running broker, as its callers see it. Cheap to clone.
+#[derive(Clone)]
+pub struct Broker {
+    mailbox: Sender<Envelope>,
+    room: Arc<Semaphore>,
+    programs: Arc<Programs>,
+    secret: Secret,
+    clock: Clock,
+    standard: StandardPolicy,
+}
+
+/// The thread behind a [`Broker`]: joining it tells how it ended.
+pub struct Dispatcher {
+    thread: JoinHandle<Result<(), StoreError>>,
+}
+
+struct Envelope {
+    command: Message,
+    /// Room in the mailbox, given back when the command is taken out.
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+enum Message {
+    Command(Command),
+    Stop,
+}
+
+impl Broker {
+    /// Opens the store in a folder and starts the threads. Blocks: not for an async worker.
+    ///
+    /// # Errors
+    /// [`BrokerError`] if the folder or the system does not allow it.
+    pub fn start(data_dir: &Path, options: Options) -> Result<(Self, Dispatcher), BrokerError> {
+        let clock = Clock::start();
+        let store = Durable::open(data_dir, durable::Options::default())?;
+        let (mailbox, inbox) = unbounded();
+        let answers = mailbox.clone();
+        let deliver = move |verdicts: Vec<Verdict>| {
+            // Not bounded by room: every verdict belongs to a lease, and the dispatcher must never wait for itself.
+            let command = Message::Command(Command::Decided(verdicts));
+            _ = answers.send(Envelope { command, _room: None });
+        };
+        let programs = Programs::start(options.limits, options.evaluators, Arc::new(deliver))?;
+        let standard = programs.standard(options.standard)?;
+        let mut secret = Secret([0; 32]);
+        getrandom::fill(&mut secret.0).map_err(|error| BrokerError::System(error.to_string()))?;
+        let engine =
+            Engine::open(Box::new(store), options.durability, standard.clone(), secret, clock.now())?;
+        let secret = engine.secret().clone();
+        let programs = Arc::new(programs);
+        let asked = Arc::downgrade(&programs);
+        let ask = move |engine: &Engine, asks: Vec<Ask>| {
+            if let Some(programs) = asked.upgrade() {
+                programs.ask(asks, |digest| engine.read_module(RealmId(0), digest).ok().flatten());
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("dispatch".to_owned())
+            .spawn(move || dispatch(engine, &inbox, clock, ask))
+            .map_err(|error| BrokerError::System(error.to_string()))?;
+        let room = Arc::new(Semaphore::new(MAILBOX));
+        let broker = Self { mailbox, room, programs, secret, clock, standard };
+        Ok((broker, Dispatcher { thread }))
+    }
+
+    /// Puts a command to the engine and waits for its answer.
+    ///
+    /// # Errors
+    /// What the engine refuses; [`Refusal::ShuttingDown`] if it is gone.
+    pub async fn call<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let room = Arc::clone(&self.room).acquire_owned().await.map_err(|_| Refusal::ShuttingDown)?;
+        let command = Message::Command(command(reply));
+        let sent = self.mailbox.send(Envelope { command, _room: Some(room) });
+        sent.map_err(|_| Refusal::ShuttingDown)?;
+        answer.await.unwrap_or(Err(Refusal::ShuttingDown))
+    }
+
+    /// The policies that are ready.
+    pub fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// The policy that decides where no other was uploaded.
+    pub fn standard(&self) -> &StandardPolicy {
+        &self.standard
+    }
+
+    /// The key of receipts.
+    pub fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    /// Broker time.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// No more leases, and every waiting pull is answered. Settlements go on.
+    pub async fn drain(&self) {
+        // If it has stopped already there is nothing left to drain.
+        _ = self.call(Command::Drain).await;
+    }
+
+    /// Ends the dispatcher once everything sent before is carried out and durable.
+    pub fn stop(&self) {
+        _ = self.mailbox.send(Envelope { command: Message::Stop, _room: None });
+    }
+}
+
+impl Dispatcher {
+    /// Waits until it has ended.
+    ///
+    /// # Errors
+    /// The storage failure that ended it.
+    pub fn join(self) -> Result<(), StoreError> {
+        self.thread.join().unwrap_or_else(|_| Err(StoreError::Io("the dispatcher panicked".to_owned())))
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+fn dispatch(
+    mut engine: Engine,
+    inbox: &Receiver<Envelope>,
+    clock: Clock,
+    mut ask: impl FnMut(&Engine, Vec<Ask>),
+) -> Result<(), StoreError> {
+    let mut group = Vec::with_capacity(GROUP);
+    let mut stopping = false;
+    while !stopping {
+        let sleep = engine.wakes_at().map_or(LONGEST_SLEEP, |at| clock.until(at).min(LONGEST_SLEEP));
+        match inbox.recv_timeout(sleep) {
+            Ok(first) => group.push(first),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => stopping = true,
+        }
+        group.extend(inbox.try_iter().take(GROUP));
+        let commands = group.drain(..).filter_map(|envelope| match envelope.command {
+            Message::Command(command) => Some(command),
+            Message::Stop => {
+                stopping = true;
+                None
+            }
+        });
+        let asks = engine.run(commands, clock.now())?;
+        if !asks.is_empty() {
+            ask(&engine, asks);
+        }
+    }
+    engine.close()
+}

@@ -1,0 +1,197 @@
+//! What an operator sets on a topic or a subscription, and the bounds of it.
+
+use std::time::Duration;
+
+use super::decision::Bounds;
+use super::limits as limit;
+use super::name::Name;
+
+/// Settings of a topic.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TopicSettings {
+    /// How long a message that no subscription needs any more stays readable, counted from its publish.
+    pub keep_acked: Duration,
+    /// The largest payload accepted.
+    pub max_message_bytes: usize,
+}
+
+impl Default for TopicSettings {
+    fn default() -> Self {
+        Self { keep_acked: limit::DEFAULT_KEEP_ACKED, max_message_bytes: limit::DEFAULT_MESSAGE_BYTES }
+    }
+}
+
+/// How a subscription guarantees delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// Leases; at least once.
+    #[default]
+    Acked,
+}
+
+/// Where a new subscription begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Start {
+    /// At the first message that the topic still holds.
+    Earliest,
+    /// At the first message published after it.
+    #[default]
+    Latest,
+}
+
+/// Settings of a subscription.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SubscriptionSettings {
+    /// How it guarantees delivery.
+    pub mode: Mode,
+    /// Where it began; fixed at its creation.
+    pub start: Start,
+    /// How long a consumer holds a delivery unless it extends.
+    pub lease: Duration,
+    /// How long one attempt can hold a delivery in all, extensions included.
+    pub max_lease: Duration,
+    /// Deliveries under a lease at a time.
+    pub max_in_flight: u32,
+    /// The shortest retry delay.
+    pub min_delay: Duration,
+    /// The longest retry delay and pause.
+    pub max_delay: Duration,
+    /// Attempts after which a delivery is dead-lettered without asking.
+    pub attempt_limit: u32,
+    /// The first delay after a fault.
+    pub fallback_delay: Duration,
+    /// Consecutive faults that quarantine a revision.
+    pub fault_limit: u32,
+    /// Topics that its policy may forward to.
+    pub forward_to: Vec<Name>,
+    /// Whether its policy is shown payloads.
+    pub inspect_payload: bool,
+}
+
+impl Default for SubscriptionSettings {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            start: Start::default(),
+            lease: limit::DEFAULT_LEASE,
+            max_lease: limit::DEFAULT_MAX_LEASE,
+            max_in_flight: limit::DEFAULT_MAX_IN_FLIGHT,
+            min_delay: Duration::ZERO,
+            max_delay: limit::DEFAULT_MAX_DELAY,
+            attempt_limit: limit::DEFAULT_ATTEMPT_LIMIT,
+            fallback_delay: limit::DEFAULT_FALLBACK_DELAY,
+            fault_limit: limit::DEFAULT_FAULT_LIMIT,
+            forward_to: Vec::new(),
+            inspect_payload: false,
+        }
+    }
+}
+
+/// A setting out of its bounds.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct InvalidSetting {
+    /// Which one.
+    pub field: &'static str,
+    /// What it has to be.
+    pub reason: String,
+}
+
+impl TopicSettings {
+    /// Whether every setting is within its bounds.
+    ///
+    /// # Errors
+    /// The first one that is not.
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
+        between("keep_acked", self.keep_acked, Duration::ZERO, limit::MAX_DELAY)?;
+        number("max_message_bytes", self.max_message_bytes as u64, limit::MAX_MESSAGE_BYTES as u64)
+    }
+}
+
+impl SubscriptionSettings {
+    /// Whether every setting is within its bounds and they fit each other. `topic` is the one it reads.
+    ///
+    /// # Errors
+    /// The first one that is not.
+    pub fn validate(&self, topic: &Name) -> Result<(), InvalidSetting> {
+        between("max_lease", self.max_lease, limit::MIN_LEASE, limit::MAX_LEASE)?;
+        between("lease", self.lease, limit::MIN_LEASE, self.max_lease)?;
+        number("max_in_flight", self.max_in_flight.into(), limit::MAX_IN_FLIGHT.into())?;
+        between("max_delay", self.max_delay, Duration::from_millis(1), limit::MAX_DELAY)?;
+        between("min_delay", self.min_delay, Duration::ZERO, self.max_delay)?;
+        number("attempt_limit", self.attempt_limit.into(), limit::MAX_ATTEMPT_LIMIT.into())?;
+        between("fallback_delay", self.fallback_delay, limit::MIN_FALLBACK_DELAY, limit::MAX_DELAY)?;
+        number("fault_limit", self.fault_limit.into(), limit::MAX_FAULT_LIMIT.into())?;
+        if self.forward_to.len() > limit::MAX_FORWARD_TO {
+            return invalid("forward_to", format!("at most {} topics", limit::MAX_FORWARD_TO));
+        }
+        if self.forward_to.contains(topic) {
+            return invalid("forward_to", "must not name the topic that the subscription reads".to_owned());
+        }
+        Ok(())
+    }
+
+    /// What a decision of its policy may be.
+    pub fn bounds(&self) -> Bounds {
+        Bounds { min_delay: self.min_delay, max_delay: self.max_delay, forward_to: self.forward_to.clone() }
+    }
+}
+
+fn between(
+    field: &'static str,
+    value: Duration,
+    least: Duration,
+    most: Duration,
+) -> Result<(), InvalidSetting> {
+    if value < least || value > most {
+        let (least, most) = (humantime::format_duration(least), humantime::format_duration(most));
+        return invalid(field, format!("must be from {least} to {most}"));
+    }
+    Ok(())
+}
+
+fn number(field: &'static str, value: u64, most: u64) -> Result<(), InvalidSetting> {
+    if value == 0 || value > most {
+        return invalid(field, format!("must be from 1 to {most}"));
+    }
+    Ok(())
+}
+
+fn invalid(field: &'static str, reason: String) -> Result<(), InvalidSetting> {
+    Err(InvalidSetting { field, reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid_and_every_bound_holds() {
+        let topic = Name::new("orders").expect("a name");
+        let good = SubscriptionSettings::default();
+        assert_eq!(good.validate(&topic), Ok(()));
+        assert_eq!(TopicSettings::default().validate(), Ok(()));
+        type Breaks = fn(&mut SubscriptionSettings);
+        let breaks: [(&str, Breaks); 12] = [
+            ("lease", |s| s.lease = Duration::ZERO),
+            ("lease", |s| s.lease = s.max_lease + Duration::from_secs(1)),
+            ("max_lease", |s| s.max_lease = Duration::MAX),
+            ("max_in_flight", |s| s.max_in_flight = 0),
+            ("max_in_flight", |s| s.max_in_flight = u32::MAX),
+            ("max_delay", |s| s.max_delay = Duration::MAX),
+            ("min_delay", |s| s.min_delay = s.max_delay + Duration::from_secs(1)),
+            ("attempt_limit", |s| s.attempt_limit = 0),
+            ("fallback_delay", |s| s.fallback_delay = Duration::ZERO),
+            ("fault_limit", |s| s.fault_limit = 0),
+            ("forward_to", |s| s.forward_to = vec![Name::new("orders").expect("a name")]),
+            ("forward_to", |s| {
+                s.forward_to = vec![Name::new("x").expect("a name"); limit::MAX_FORWARD_TO + 1]
+            }),
+        ];
+        for (field, break_it) in breaks {
+            let mut settings = good.clone();
+            break_it(&mut settings);
+            assert_eq!(settings.validate(&topic).map_err(|e| e.field), Err(field));
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! What can be asked of the engine, what it answers, and why it refuses.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::decide::Verdict;
+use super::{Durability, Reply};
+use crate::domain::decision::Decision;
+use crate::domain::delivery::{Delivery, ExtendError, Stale};
+use crate::domain::digest::Digest;
+use crate::domain::failure::Failure;
+use crate::domain::id::{DeadLetterId, MessageId, RealmId, Sequence};
+use crate::domain::message::Message;
+use crate::domain::name::Name;
+use crate::domain::receipt::Receipt;
+use crate::domain::settings::{InvalidSetting, Mode, Start, SubscriptionSettings, TopicSettings};
+use crate::domain::time::Timestamp;
+use crate::store::row::{CursorRow, DeadLetterRow, Ending, HeadRow, RevisionRow, SubscriptionRow, TopicRow};
+
+/// One request, with the place its answer goes to.
+#[expect(missing_docs, reason = "each is named after the verb it carries out")]
+pub enum Command {
+    PutTopic(RealmId, PutTopic, Reply<Put<TopicView>>),
+    GetTopic(RealmId, Name, Reply<TopicView>),
+    ListTopics(RealmId, Page<Name>, Reply<Listed<TopicView>>),
+    DeleteTopic(RealmId, Name, Reply<()>),
+    PutSubscription(RealmId, Box<PutSubscription>, Reply<Put<SubscriptionView>>),
+    GetSubscription(RealmId, Name, Reply<SubscriptionView>),
+    ListSubscriptions(RealmId, Page<Name>, Reply<Listed<SubscriptionView>>),
+    DeleteSubscription(RealmId, Name, Reply<()>),
+    Publish(RealmId, Publish, Reply<Published>),
+    Pull(RealmId, Pull, Reply<Vec<Granted>>),
+    Ack(RealmId, Ack, Reply<Vec<AckResult>>),
+    /// Nacks and releases: an attempt ends badly and the answer is the decision.
+    Nack(RealmId, Nack, Reply<Vec<NackResult>>),
+    Extend(RealmId, Extend, Reply<Vec<ExtendResult>>),
+    /// The policies have answered.
+    Decided(Vec<Verdict>),
+    SetPolicy(RealmId, Box<SetPolicy>, Reply<Put<RevisionView>>),
+    GetPolicy(RealmId, Name, Reply<RevisionView>),
+    GetModule(RealmId, Digest, Reply<Vec<u8>>),
+    ListRevisions(RealmId, Name, Page<u32>, Reply<Listed<RevisionView>>),
+    ListDeadLetters(RealmId, DeadLetterQuery, Reply<DeadLetterList>),
+    GetDeadLetter(RealmId, DeadLetterId, Reply<DeadLetterView>),
+    ReplayDeadLetter(RealmId, DeadLetterId, Reply<Replayed>),
+    DiscardDeadLetter(RealmId, DeadLetterId, Reply<()>),
+    GetMessage(RealmId, MessageId, Reply<MessageView>),
+    /// Grant no more leases and let every waiting pull go.
+    Drain(Reply<()>),
+}
+
+/// Why a request was refused. Nothing was changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message of each says it")]
+pub enum Refusal {
+    #[error("there is no topic {0}")]
+    TopicNotFound(Name),
+    #[error("there is no subscription {0}")]
+    SubscriptionNotFound(Name),
+    #[error("there is no such message, or no subscription needs it any more")]
+    MessageNotFound,
+    #[error("there is no such dead letter")]
+    DeadLetterNotFound,
+    #[error("there is no such policy module")]
+    ModuleNotFound,
+    #[error("topic {0} still has subscriptions: delete them first")]
+    TopicInUse(Name),
+    #[error("subscription {subscription} reads topic {topic}; delete it to read another")]
+    TopicDiffers { subscription: Name, topic: Name },
+    #[error("{0}")]
+    InvalidSetting(#[from] InvalidSetting),
+    #[error("the payload has {bytes} bytes; topic {topic} takes {limit}")]
+    MessageTooLarge { bytes: usize, topic: Name, limit: usize },
+    #[error("there can be no more than {limit} {what}")]
+    LimitReached { what: &'static str, limit: usize },
+    #[error("{0} pulls wait on this subscription already")]
+    TooManyWaiters(usize),
+    #[error("the broker is shutting down")]
+    ShuttingDown,
+}
+
+/// A page of a list that is ordered by `K`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Page<K> {
+    /// Begin behind this one.
+    pub after: Option<K>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// One page, and whether more follow.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed<T> {
+    /// In order.
+    pub items: Vec<T>,
+    /// There are more behind the last one.
+    pub more: bool,
+}
+
+/// A thing after it was put.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Put<T> {
+    /// It was not there before.
+    pub created: bool,
+    /// As it stands now.
+    pub value: T,
+}
+
+/// Creates a topic or replaces its settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PutTopic {
+    /// Its name.
+    pub name: Name,
+    /// All of its settings.
+    pub settings: TopicSettings,
+}
+
+/// A topic as people see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TopicView {
+    /// As configured.
+    pub row: TopicRow,
+    /// How far it has come.
+    pub head: HeadRow,
+    /// Subscriptions that read it.
+    pub subscriptions: usize,
+}
+
+/// Creates a subscription, or changes the settings that are given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PutSubscription {
+    /// Its name.
+    pub name: Name,
+    /// What it reads; `None` only changes one that exists.
+    pub topic: Option<Name>,
+    /// The settings to change.
+    pub change: SubscriptionChange,
+    /// What is not given goes back to its default.
+    pub replace: Replace,
+    /// New parameters of the standard policy, checked by it.
+    pub retry: Option<String>,
+}
+
+/// What happens to settings that a change does not name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Replace {
+    /// They go back to their defaults.
+    All,
+    /// They stay.
+    Named,
+}
+
+/// Settings to change; what is `None` is not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[expect(missing_docs, reason = "each is documented where it is stored")]
+pub struct SubscriptionChange {
+    pub mode: Option<Mode>,
+    pub start: Option<Start>,
+    pub lease: Option<Duration>,
+    pub max_lease: Option<Duration>,
+    pub max_in_flight: Option<u32>,
+    pub min_delay: Option<Duration>,
+    pub max_delay: Option<Duration>,
+    pub attempt_limit: Option<u32>,
+    pub fallback_delay: Option<Duration>,
+    pub fault_limit: Option<u32>,
+    pub forward_to: Option<Vec<Name>>,
+    pub inspect_payload: Option<bool>,
+}
+
+impl SubscriptionChange {
+    /// These settings with the change made.
+    pub fn apply(self, old: SubscriptionSettings) -> SubscriptionSettings {
+        SubscriptionSettings {
+            mode: self.mode.unwrap_or(old.mode),
+            start: self.start.unwrap_or(old.start),
+            lease: self.lease.unwrap_or(old.lease),
+            max_lease: self.max_lease.unwrap_or(old.max_lease),
+            max_in_flight: self.max_in_flight.unwrap_or(old.max_in_flight),
+            min_delay: self.min_delay.unwrap_or(old.min_delay),
+            max_delay: self.max_delay.unwrap_or(old.max_delay),
+            attempt_limit: self.attempt_limit.unwrap_or(old.attempt_limit),
+            fallback_delay: self.fallback_delay.unwrap_or(old.fallback_delay),
+            fault_limit: self.fault_limit.unwrap_or(old.fault_limit),
+            forward_to: self.forward_to.unwrap_or(old.forward_to),
+            inspect_payload: self.inspect_payload.unwrap_or(old.inspect_payload),
+        }
+    }
+}
+
+/// A subscription as people see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SubscriptionView {
+    /// As configured.
+    pub row: SubscriptionRow,
+    /// The topic it reads.
+    pub topic: Name,
+    /// How far it has come.
+    pub cursor: CursorRow,
+    /// Deliveries that could be pulled now, leased ones and delayed ones.
+    pub backlog: u64,
+    /// Deliveries under a lease or being decided.
+    pub in_flight: u64,
+    /// What decides.
+    pub revision: RevisionView,
+}
+
+/// Publishes messages, those that the topic takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Publish {
+    /// Where to.
+    pub topic: Name,
+    /// In order.
+    pub messages: Vec<NewMessage>,
+}
+
+/// A message before the broker has accepted it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[expect(missing_docs, reason = "each is documented at the message")]
+pub struct NewMessage {
+    pub key: Option<String>,
+    pub attributes: Vec<(String, String)>,
+    pub content_type: Option<String>,
+    pub payload: bytes::Bytes,
+    /// Not delivered before this has passed.
+    pub delay: Duration,
+    /// Given to the policy as expired when this has passed.
+    pub ttl: Option<Duration>,
+}
+
+/// What became of messages.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Published {
+    /// In the order of the request.
+    pub results: Vec<Result<MessageId, Refusal>>,
+    /// What the broker waited for.
+    pub durability: Durability,
+}
+
+/// Asks for deliveries, and waits for the first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pull {
+    /// From where.
+    pub subscription: Name,
+    /// At most so many.
+    pub max: usize,
+    /// How long to wait if there are none.
+    pub wait: Duration,
+}
+
+/// A delivery under a lease.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Granted {
+    /// Which lease.
+    pub receipt: Receipt,
+    /// Failures so far.
+    pub failures: u32,
+    /// Until when it is held.
+    pub lease_until: Timestamp,
+    /// The topic's name.
+    pub topic: Name,
+    /// The message's id.
+    pub id: MessageId,
+    /// The message.
+    pub message: Arc<Message>,
+}
+
+/// Settles deliveries as done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ack {
+    /// Whose.
+    pub subscription: Name,
+    /// Which leases.
+    pub receipts: Vec<Receipt>,
+}
+
+/// What became of one receipt of an ack.
+pub type AckResult = Result<crate::domain::delivery::Acked, SettleError>;
+
+/// Ends attempts badly, or gives them back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Nack {
+    /// Whose.
+    pub subscription: Name,
+    /// Which leases, and why.
+    pub items: Vec<(Receipt, Failure)>,
+}
+
+/// What became of one item of a nack.
+pub type NackResult = Result<Decided, SettleError>;
+
+/// A decision that was committed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Decided {
+    /// What was decided.
+    pub decision: Decision,
+    /// When the next attempt is due, after a retry.
+    pub next_attempt_at: Option<Timestamp>,
+}
+
+/// Moves the deadlines of leases.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Extend {
+    /// Whose.
+    pub subscription: Name,
+    /// Which leases, and how long from now; `None` is the subscription's lease.
+    pub items: Vec<(Receipt, Option<Duration>)>,
+}
+
+/// What became of one item of an extend: the new deadline.
+pub type ExtendResult = Result<Timestamp, SettleError>;
+
+/// Why one item of a batch failed. The delivery is unchanged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SettleError {
+    /// Not a receipt of this subscription.
+    #[error("not a receipt of this subscription")]
+    InvalidReceipt,
+    /// The lease is over.
+    #[error("the lease of this receipt is over: it was settled, ran out, or was granted again")]
+    StaleReceipt,
+    /// The attempt would hold the delivery too long.
+    #[error("the lease cannot last longer than max_lease in all")]
+    MaxLease {
+        /// The latest moment it can be extended to.
+        until: Timestamp,
+    },
+}
+
+impl From<Stale> for SettleError {
+    fn from(Stale: Stale) -> Self {
+        Self::StaleReceipt
+    }
+}
+
+impl From<ExtendError> for SettleError {
+    fn from(error: ExtendError) -> Self {
+        match error {
+            ExtendError::Stale => Self::StaleReceipt,
+            ExtendError::MaxLease { until } => Self::MaxLease { until },
+        }
+    }
+}
+
+/// Makes a policy decide from now on, as a new revision.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SetPolicy {
+    /// Whose policy.
+    pub subscription: Name,
+    /// The admitted module; `None` keeps the active one.
+    pub module: Option<AdmittedModule>,
+    /// Its parameters, checked by it; `None` keeps the active ones.
+    pub params: Option<String>,
+}
+
+/// A module that passed admission.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AdmittedModule {
+    /// Of the bytes.
+    pub digest: Digest,
+    /// As uploaded.
+    pub bytes: bytes::Bytes,
+    /// What the policy says of itself.
+    pub name: String,
+    /// What the policy says of itself.
+    pub version: String,
+    /// The most fuel that a trial decision burnt.
+    pub trial_fuel: u64,
+}
+
+/// A revision as people see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RevisionView {
+    /// Its number.
+    pub number: u32,
+    /// Whether it decides.
+    pub active: bool,
+    /// What it is.
+    pub row: RevisionRow,
+}
+
+/// Which dead letters to list, oldest first within each subscription.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadLetterQuery {
+    /// Of this subscription; `None` is all of them.
+    pub subscription: Option<Name>,
+    /// Of this queue.
+    pub queue: Option<Name>,
+    /// Whose last failure has this class.
+    pub class: Option<String>,
+    /// Which page.
+    pub page: Page<DeadLetterId>,
+}
+
+/// A page of dead letters. It can be short, even empty, and still have a next one: filters look at a bounded number.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadLetterList {
+    /// In order.
+    pub items: Vec<DeadLetterView>,
+    /// Where the next page begins: behind this one.
+    pub next: Option<DeadLetterId>,
+}
+
+/// A dead letter as people see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadLetterView {
+    /// Its id.
+    pub id: DeadLetterId,
+    /// The subscription that gave it up.
+    pub subscription: Name,
+    /// The topic of its message.
+    pub topic: Name,
+    /// The id of its message.
+    pub message_id: MessageId,
+    /// Everything else.
+    pub row: DeadLetterRow,
+}
+
+/// A dead letter that went back to its subscription.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Replayed {
+    /// Its message.
+    pub message_id: MessageId,
+    /// How often it was replayed by now.
+    pub replays: u32,
+}
+
+/// A message and what became of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MessageView {
+    /// Its id.
+    pub id: MessageId,
+    /// The topic's name.
+    pub topic: Name,
+    /// The message.
+    pub message: Message,
+    /// One entry for each subscription of the topic.
+    pub deliveries: Vec<DeliveryView>,
+}
+
+/// What became of a message on one subscription.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeliveryView {
+    /// The subscription.
+    pub subscription: Name,
+    /// Where the delivery stands.
+    pub stands: Stands,
+    /// Counters and history; `None` if no attempt was ever recorded, or it was acked at the first.
+    pub delivery: Option<Delivery>,
+}
+
+/// Where a delivery stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stands {
+    /// Published before the subscription began.
+    NotSubscribed,
+    /// It can be pulled, unless others come first.
+    Ready,
+    /// It waits.
+    Delayed {
+        /// Until then.
+        until: Timestamp,
+    },
+    /// A consumer holds it.
+    Leased {
+        /// Until then.
+        until: Timestamp,
+    },
+    /// The policy is being asked.
+    Deciding,
+    /// It is over.
+    Ended(Ending),
+    /// Given up on.
+    DeadLettered {
+        /// The dead letter.
+        id: DeadLetterId,
+        /// When.
+        at: Timestamp,
+        /// Which queue; `None` is the default one.
+        queue: Option<Name>,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A message's place within its own subscription's rows.
+pub(super) const fn message_id(topic: crate::domain::id::TopicId, sequence: Sequence) -> MessageId {
+    MessageId { topic, sequence }
+}

@@ -1,0 +1,279 @@
+//! Decisions: what a policy is asked, and what becomes of its answer.
+//!
+//! The policy runs elsewhere. Its answer comes back as a [`Verdict`], is checked against the attempt that it was
+//! computed for, and is recorded and committed together with everything it changes.
+
+use std::sync::Arc;
+
+use super::Engine;
+use super::command::Decided;
+use super::state::{Held, Place};
+use crate::domain::context::Context;
+use crate::domain::decision::{Action, Decider, Decision, Fault, fallback_delay};
+use crate::domain::delivery::{Delivery, Outcome, State};
+use crate::domain::digest::Digest;
+use crate::domain::id::{MessageId, RealmId};
+use crate::domain::limits::MAX_HOPS;
+use crate::domain::message::Message;
+use crate::domain::name::Name;
+use crate::domain::receipt::Receipt;
+use crate::policy::Evaluation;
+use crate::store::row::{DeadLetterRow, Ending, Row as _};
+use crate::store::{Commit, Keyspace, StoreError, key};
+
+/// A question for a policy.
+#[derive(Debug)]
+pub struct Ask {
+    /// Where the answer belongs.
+    pub token: Token,
+    /// Which module to ask.
+    pub digest: Digest,
+    /// What it is shown.
+    pub context: Context,
+}
+
+/// Which decision of which delivery an answer belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Token {
+    /// The lease that ended.
+    pub receipt: Receipt,
+    /// The revision that was asked.
+    pub revision: u32,
+}
+
+/// A policy's answer.
+#[derive(Debug)]
+pub struct Verdict {
+    /// Where it belongs.
+    pub token: Token,
+    /// Which module gave it.
+    pub digest: Digest,
+    /// The answer or the fault, and what it cost.
+    pub evaluation: Evaluation,
+}
+
+impl Engine {
+    /// Asks the policy about a delivery whose attempt has just ended, or dead-letters it where it has had more
+    /// attempts than any policy may ask for.
+    pub(super) fn decide(&mut self, at: Place) -> Result<(), StoreError> {
+        let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(()) };
+        let Some(held) = subscription.held.get(&at.sequence) else { return Ok(()) };
+        if held.delivery.attempt >= subscription.row.settings.attempt_limit {
+            return self.apply_decision(at, at_limit());
+        }
+        let message = self.message(at, held.delivery.replays)?;
+        let now = self.now;
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
+        let topic_id = subscription.row.topic;
+        let Some(topic) = self.topics.get(&topic_id) else { return Ok(()) };
+        let load = subscription.load(topic, now);
+        let Some(held) = subscription.held.get_mut(&at.sequence) else { return Ok(()) };
+        let State::Deciding { failure, .. } = &held.delivery.state else { return Ok(()) };
+        held.expires_at = message.expires_at;
+        let receipt = Receipt {
+            subscription: at.subscription,
+            sequence: at.sequence,
+            replays: held.delivery.replays,
+            attempt: held.delivery.attempt,
+        };
+        let context = Context {
+            subscription: subscription.row.name.clone(),
+            topic: topic.row.name.clone(),
+            message_id: MessageId { topic: topic_id, sequence: at.sequence },
+            message,
+            inspect_payload: subscription.row.settings.inspect_payload,
+            failure: failure.clone(),
+            attempt: held.delivery.attempt,
+            failures: held.delivery.failures_so_far(),
+            releases: held.delivery.releases_so_far(),
+            replays: held.delivery.replays,
+            history: held.delivery.past_failures(),
+            first_leased_at: held.delivery.first_leased_at,
+            now,
+            seed: receipt.seed(subscription.realm, &self.secret),
+            params: Arc::from(subscription.revision.params.as_str()),
+            memo: held.delivery.memo.clone(),
+            load,
+        };
+        let token = Token { receipt, revision: subscription.row.active_revision };
+        self.asks.push(Ask { token, digest: subscription.revision.digest, context });
+        Ok(())
+    }
+
+    /// The policies have answered.
+    pub(super) fn decided(&mut self, verdicts: Vec<Verdict>) -> Result<(), StoreError> {
+        for verdict in verdicts {
+            let receipt = verdict.token.receipt;
+            let at = Place { subscription: receipt.subscription, sequence: receipt.sequence };
+            // Meanwhile it may have been acked late, or deleted: then the answer is of no use.
+            if self.awaits(at, &receipt) {
+                let decision = self.decision(at, verdict)?;
+                self.apply_decision(at, decision)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn awaits(&self, at: Place, receipt: &Receipt) -> bool {
+        let subscription = self.subscriptions.get(&at.subscription);
+        subscription.and_then(|s| s.held.get(&at.sequence)).is_some_and(|held| {
+            let delivery = &held.delivery;
+            matches!(delivery.state, State::Deciding { .. })
+                && (delivery.replays, delivery.attempt) == (receipt.replays, receipt.attempt)
+        })
+    }
+
+    /// Checks an answer; a fault is answered by the native schedule and counted against the revision.
+    fn decision(&mut self, at: Place, verdict: Verdict) -> Result<Decision, StoreError> {
+        let Verdict { token, digest, evaluation } = verdict;
+        let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(at_limit()) };
+        let settings = &subscription.row.settings;
+        let (fallback_first, max_delay) = (settings.fallback_delay, settings.max_delay);
+        let bounds = settings.bounds();
+        let Evaluation { result, fuel, input } = evaluation;
+        let decider = Decider::Policy { revision: token.revision, digest, fuel, input };
+        let checked = result
+            .and_then(|answer| answer.check(&bounds, decider))
+            .and_then(|decision| self.check_forward(at, decision));
+        let active = token.revision == subscription.row.active_revision;
+        match checked {
+            Ok(decision) => {
+                if active && let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
+                    subscription.faults = 0;
+                }
+                Ok(decision)
+            }
+            Err(fault) => {
+                let held = subscription.held.get(&at.sequence);
+                let consecutive = held.map_or(0, |held| held.delivery.faults).saturating_add(1);
+                tracing::warn!(subscription = %subscription.row.name, revision = token.revision, %fault, "policy fault");
+                if active {
+                    self.count_fault(at.subscription, &fault)?;
+                }
+                let delay = fallback_delay(fallback_first, max_delay, consecutive);
+                let decider = Decider::Fallback { revision: token.revision, digest, fault };
+                Ok(native(Action::Retry { delay }, decider))
+            }
+        }
+    }
+
+    /// A topic that may be forwarded to has to be there, and no message goes round for ever.
+    fn check_forward(&self, at: Place, decision: Decision) -> Result<Decision, Fault> {
+        let Action::Forward { topic } = &decision.action else { return Ok(decision) };
+        let realm = self.subscriptions.get(&at.subscription).map_or(RealmId::default(), |s| s.realm);
+        match self.topic_id(realm, topic) {
+            Ok(_) => Ok(decision),
+            Err(refusal) => Err(Fault::BadAnswer(refusal.to_string())),
+        }
+    }
+
+    /// Ends the attempt as decided: history, schedule, dead letter and rows in one commit.
+    pub(super) fn apply_decision(&mut self, at: Place, decision: Decision) -> Result<(), StoreError> {
+        let now = self.now;
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
+        let Some(held) = subscription.let_go(at.sequence) else { return Ok(()) };
+        let Held { mut delivery, stored, expires_at, nack } = held;
+        let (replays, attempt) = (delivery.replays, delivery.attempt);
+        let Ok(outcome) = delivery.decided(replays, attempt, decision.clone(), now) else { return Ok(()) };
+        if let Some(pause) = &decision.pause {
+            subscription.cursor.circuit.pause(pause, now);
+        }
+        let mut commit = Commit::default();
+        subscription.unstore(at, stored, &mut commit);
+        let next_attempt_at = match outcome {
+            Outcome::Waits { due_at } => {
+                subscription.store_delayed(at, &delivery, due_at, &mut commit);
+                Some(due_at)
+            }
+            Outcome::Ended => None,
+        };
+        match outcome {
+            Outcome::Waits { .. } => {
+                self.pending.push(commit);
+                // While it was leased its time to live passed: that is the policy's next question.
+                if expires_at.is_some_and(|at| at <= now) {
+                    self.expire_waiting(at, delivery)?;
+                }
+            }
+            Outcome::Ended => {
+                self.end_decided(at, delivery, &decision, &mut commit)?;
+                self.pending.push(commit);
+            }
+        }
+        self.touch(at.subscription);
+        self.nacks.decided(nack, Decided { decision, next_attempt_at }, &mut self.answers);
+        Ok(())
+    }
+
+    fn end_decided(
+        &mut self,
+        at: Place,
+        delivery: Delivery,
+        decision: &Decision,
+        commit: &mut Commit,
+    ) -> Result<(), StoreError> {
+        let now = self.now;
+        let message = match &decision.action {
+            Action::DeadLetter { .. } | Action::Forward { .. } => Some(self.message(at, delivery.replays)?),
+            Action::Drop { .. } | Action::Retry { .. } => None,
+        };
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
+        let (realm, topic) = (subscription.realm, subscription.row.topic);
+        match (&decision.action, message) {
+            (Action::Forward { topic: to }, Some(message)) if message.hops < MAX_HOPS => {
+                subscription.store_end(at, Ending::Forwarded, now, delivery, commit);
+                self.forward(realm, to, topic, at, message, commit);
+            }
+            (Action::Forward { .. }, Some(message)) => {
+                let reason = format!("hop_limit: it was forwarded {MAX_HOPS} times");
+                self.bury(at, Grave { queue: None, reason, labels: Vec::new() }, delivery, message, commit);
+            }
+            (Action::DeadLetter { queue, reason, labels }, Some(message)) => {
+                let grave = Grave { queue: queue.clone(), reason: reason.clone(), labels: labels.clone() };
+                self.bury(at, grave, delivery, message, commit);
+            }
+            _ => subscription.store_end(at, Ending::Dropped, now, delivery, commit),
+        }
+        Ok(())
+    }
+
+    fn bury(&mut self, at: Place, grave: Grave, delivery: Delivery, message: Message, commit: &mut Commit) {
+        let now = self.now;
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return };
+        subscription.store_end(at, Ending::DeadLettered, now, delivery.clone(), commit);
+        subscription.cursor.dead += 1;
+        subscription.load.dead_lettered(now);
+        let Grave { queue, reason, labels } = grave;
+        let row = DeadLetterRow { dead_at: now, queue, reason, labels, delivery, message };
+        commit.put(Keyspace::DeadLetters, at.key(subscription.realm), row.encode());
+    }
+
+    /// The message of a delivery: its own copy after a replay, else the topic's.
+    pub(super) fn message(&self, at: Place, replays: u32) -> Result<Message, StoreError> {
+        let missing = || StoreError::Corrupt(format!("message {} of an open delivery is gone", at.sequence));
+        let subscription = self.subscriptions.get(&at.subscription).ok_or_else(missing)?;
+        let row = if replays > 0 {
+            self.store.get(Keyspace::Replayed, &at.key(subscription.realm))?
+        } else {
+            let key = key::message(subscription.realm, subscription.row.topic, at.sequence);
+            self.store.get(Keyspace::Messages, &key)?
+        };
+        Message::decode(row.ok_or_else(missing)?)
+    }
+}
+
+/// Where a dead letter goes.
+struct Grave {
+    queue: Option<Name>,
+    reason: String,
+    labels: Vec<(String, String)>,
+}
+
+fn at_limit() -> Decision {
+    let reason = "attempt_limit".to_owned();
+    native(Action::DeadLetter { queue: None, reason, labels: Vec::new() }, Decider::AttemptLimit)
+}
+
+fn native(action: Action, decider: Decider) -> Decision {
+    Decision { action, clamped_from: None, pause: None, memo: Vec::new(), note: None, decider }
+}

@@ -1,0 +1,47 @@
+//! What is left of deleted topics and subscriptions goes in the background, also after a restart.
+
+use super::{Engine, STEP_ROWS};
+use crate::domain::id::RealmId;
+use crate::store::key::Owner;
+use crate::store::{Commit, Keyspace, StoreError, key};
+
+const OF_TOPIC: [Keyspace; 2] = [Keyspace::Messages, Keyspace::Expiries];
+const OF_SUBSCRIPTION: [Keyspace; 7] = [
+    Keyspace::Revisions,
+    Keyspace::Leased,
+    Keyspace::Delayed,
+    Keyspace::Due,
+    Keyspace::Settled,
+    Keyspace::DeadLetters,
+    Keyspace::Replayed,
+];
+
+impl Engine {
+    /// Marks a deleted owner, whose rows [`remove_doomed`](Self::remove_doomed) removes bit by bit.
+    pub(super) fn doom(&mut self, realm: RealmId, owner: Owner, commit: &mut Commit) {
+        commit.put(Keyspace::Doomed, key::doomed(realm, owner), Vec::new());
+        self.doomed.push((realm, owner));
+    }
+
+    pub(super) fn remove_doomed(&mut self) -> Result<(), StoreError> {
+        let Some((realm, owner)) = self.doomed.last().copied() else { return Ok(()) };
+        self.apply()?;
+        let (prefix, keyspaces) = match owner {
+            Owner::Topic(id) => (key::topic(realm, id), OF_TOPIC.as_slice()),
+            Owner::Subscription(id) => (key::subscription(realm, id), OF_SUBSCRIPTION.as_slice()),
+        };
+        let mut commit = Commit::default();
+        for keyspace in keyspaces {
+            let room = STEP_ROWS - commit.changes().len();
+            for row in self.store.scan(*keyspace, key::prefixed(prefix.clone())).take(room) {
+                commit.delete(*keyspace, row?.0.to_vec());
+            }
+        }
+        if commit.is_empty() {
+            commit.delete(Keyspace::Doomed, key::doomed(realm, owner));
+            self.doomed.pop();
+        }
+        self.pending.push(commit);
+        Ok(())
+    }
+}

@@ -1,0 +1,160 @@
+//! What happens because time passed: leases run out, times to live pass, circuits half-open.
+
+use std::time::Duration;
+
+use super::state::{Held, Place, Stored};
+use super::window::Window;
+use super::{Engine, STEP_ROWS};
+use crate::domain::delivery::{Delivery, State};
+use crate::domain::failure::{Cause, Failure};
+use crate::domain::id::{Sequence, SubscriptionId, TopicId};
+use crate::domain::receipt::Receipt;
+use crate::domain::time::Timestamp;
+use crate::store::row::Row as _;
+use crate::store::{Commit, Keyspace, Store, StoreError, key};
+
+/// How often a message whose time to live has passed is looked at again while it is still outstanding.
+const EXPIRE_AGAIN: Duration = Duration::from_secs(30);
+
+impl Engine {
+    pub(super) fn tick_subscription(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
+        let now = self.now;
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
+        subscription.cursor.circuit.tick(now);
+        let ran_out: Vec<Receipt> = subscription
+            .leases
+            .iter()
+            .take_while(|(until, _)| *until <= now)
+            .take(STEP_ROWS)
+            .filter_map(|(_, sequence)| {
+                let delivery = &subscription.held.get(sequence)?.delivery;
+                let (replays, attempt) = (delivery.replays, delivery.attempt);
+                Some(Receipt { subscription: id, sequence: *sequence, replays, attempt })
+            })
+            .collect();
+        for receipt in ran_out {
+            // Never stale: it is what is held.
+            _ = self.fail(id, receipt, Failure::of(Cause::LeaseExpired), None)?;
+        }
+        self.touch(id);
+        Ok(())
+    }
+
+    /// Asks the policies about messages whose time to live has passed, on every subscription that still waits
+    /// to deliver them. A leased one is left to its consumer.
+    pub(super) fn expire_messages(&mut self, id: TopicId) -> Result<(), StoreError> {
+        self.fill_expiries(id)?;
+        for _ in 0..STEP_ROWS {
+            let Some(topic) = self.topics.get_mut(&id) else { return Ok(()) };
+            let Some((at, sequence)) = topic.expiries.first().filter(|(at, _)| *at <= self.now) else {
+                return Ok(());
+            };
+            topic.expiries.remove(at, sequence);
+            let (realm, subscriptions) = (topic.realm, topic.subscriptions.clone());
+            let mut open = false;
+            for subscription in subscriptions {
+                open |= self.expire_delivery(Place { subscription, sequence })?;
+            }
+            let mut commit = Commit::default();
+            commit.delete(Keyspace::Expiries, key::expiry(realm, id, at, sequence));
+            if open {
+                // Until it is decided, in case the broker dies before that.
+                let again = self.now + EXPIRE_AGAIN;
+                commit.put(Keyspace::Expiries, key::expiry(realm, id, again, sequence), Vec::new());
+                if let Some(topic) = self.topics.get_mut(&id) {
+                    topic.expiries.insert(again, sequence);
+                }
+            }
+            self.pending.push(commit);
+        }
+        Ok(())
+    }
+
+    /// Whether the time to live still matters to this delivery.
+    fn expire_delivery(&mut self, at: Place) -> Result<bool, StoreError> {
+        self.apply()?;
+        let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(false) };
+        if let Some(held) = subscription.held.get(&at.sequence) {
+            return Ok(!held.delivery.expiry_waived);
+        }
+        let key = at.key(subscription.realm);
+        if let Some(row) = self.store.get(Keyspace::Delayed, &key)? {
+            return self.expire_waiting(at, Delivery::decode(row)?);
+        }
+        let fresh = at.sequence >= subscription.cursor.next;
+        if fresh && self.store.get(Keyspace::Settled, &key)?.is_none() {
+            // The cursor has yet to come by: from here on the delivery is an exception with rows of its own.
+            let delivery = Delivery::new(self.now);
+            let mut commit = Commit::default();
+            if let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
+                subscription.store_delayed(at, &delivery, self.now, &mut commit);
+            }
+            self.pending.push(commit);
+            return self.expire_waiting(at, delivery);
+        }
+        Ok(false)
+    }
+
+    /// Asks about a delivery that waits, with its rows as they are on disk or pending. Says whether the time to
+    /// live matters to it.
+    pub(super) fn expire_waiting(&mut self, at: Place, mut delivery: Delivery) -> Result<bool, StoreError> {
+        let State::Waiting { due_at } = delivery.state else { return Ok(false) };
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(false) };
+        if delivery.expire(self.now).is_err() {
+            return Ok(false);
+        }
+        subscription.due.remove(due_at, at.sequence);
+        let stored = Stored::Delayed { due_at };
+        subscription.hold(at.sequence, Held { delivery, stored, expires_at: None, nack: None });
+        self.touch(at.subscription);
+        self.decide(at)?;
+        Ok(true)
+    }
+
+    fn fill_expiries(&mut self, id: TopicId) -> Result<(), StoreError> {
+        self.apply()?;
+        let Some(topic) = self.topics.get_mut(&id) else { return Ok(()) };
+        if topic.expiries.is_drained() {
+            let prefix = key::topic(topic.realm, id);
+            let entries = next_entries(&*self.store, Keyspace::Expiries, prefix, &topic.expiries)?;
+            topic.expiries.fill(entries);
+        }
+        Ok(())
+    }
+
+    /// Reads on in the due-time index if memory holds nothing more of it. Between transitions only.
+    pub(super) fn fill_due(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
+        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(()) };
+        if !subscription.due.is_drained() {
+            return Ok(());
+        }
+        self.apply()?;
+        if let Some(subscription) = self.subscriptions.get_mut(&id) {
+            let prefix = key::subscription(subscription.realm, id);
+            let entries = next_entries(&*self.store, Keyspace::Due, prefix, &subscription.due)?;
+            subscription.due.fill(entries);
+        }
+        Ok(())
+    }
+}
+
+/// The next entries of an index whose keys are `prefix | at u64 | sequence u64`, behind the window's horizon.
+fn next_entries(
+    store: &dyn Store,
+    keyspace: Keyspace,
+    prefix: Vec<u8>,
+    window: &Window,
+) -> Result<Vec<(Timestamp, Sequence)>, StoreError> {
+    let mut range = key::prefixed(prefix);
+    if let Some((at, sequence)) = window.horizon() {
+        range.start.extend_from_slice(&at.as_millis().to_be_bytes());
+        range.start.extend_from_slice(&(sequence + 1).to_be_bytes());
+    }
+    let rows = store.scan(keyspace, range).take(Window::BATCH);
+    rows.map(|row| {
+        let (key, _) = row?;
+        let entry = key::read_moment(&key).zip(key::read_sequence(&key));
+        entry.ok_or_else(|| StoreError::Corrupt(format!("a key of {} is too short", keyspace.as_str())))
+    })
+    .collect()
+}

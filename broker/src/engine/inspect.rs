@@ -1,0 +1,89 @@
+//! One message and what became of it on each subscription of its topic.
+
+use super::command::{DeliveryView, MessageView, Refusal, Stands};
+use super::state::Place;
+use super::{Engine, Reply, or_refuse};
+use crate::domain::delivery::{Delivery, State};
+use crate::domain::id::{DeadLetterId, MessageId, RealmId};
+use crate::domain::message::Message;
+use crate::store::row::{DeadLetterRow, Ending, Row as _, SettledRow};
+use crate::store::{Keyspace, StoreError, key};
+
+impl Engine {
+    pub(super) fn get_message(
+        &mut self,
+        realm: RealmId,
+        id: MessageId,
+        reply: Reply<MessageView>,
+    ) -> Result<(), StoreError> {
+        self.apply()?;
+        // A topic of another realm is as unknown as none at all.
+        let topic = self.topics.get(&id.topic).filter(|topic| topic.realm == realm);
+        let topic = or_refuse!(try self, reply, topic.ok_or(Refusal::MessageNotFound));
+        let name = topic.row.name.clone();
+        let subscriptions = topic.subscriptions.clone();
+        let exists = id.sequence > 0 && id.sequence < topic.head.next;
+        let kept = self.store.get(Keyspace::Messages, &key::message(realm, id.topic, id.sequence))?;
+        let mut message = kept.map(Message::decode).transpose()?;
+        let mut deliveries = Vec::new();
+        for subscription in subscriptions {
+            let at = Place { subscription, sequence: id.sequence };
+            let Some((view, copy)) = self.inspect(at)? else { continue };
+            deliveries.push(view);
+            message = message.or(copy);
+        }
+        let view = message
+            .filter(|_| exists)
+            .map(|message| MessageView { id, topic: name, message, deliveries })
+            .ok_or(Refusal::MessageNotFound);
+        self.answer(reply, view);
+        Ok(())
+    }
+
+    /// How a delivery stands, and the copy of the message that it keeps.
+    fn inspect(&self, at: Place) -> Result<Option<(DeliveryView, Option<Message>)>, StoreError> {
+        let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(None) };
+        let key = at.key(subscription.realm);
+        let view =
+            |stands, delivery| DeliveryView { subscription: subscription.row.name.clone(), stands, delivery };
+        if let Some(row) = self.store.get(Keyspace::DeadLetters, &key)? {
+            let DeadLetterRow { dead_at, queue, reason, delivery, message, .. } = DeadLetterRow::decode(row)?;
+            let id = DeadLetterId { subscription: at.subscription, sequence: at.sequence };
+            let stands = Stands::DeadLettered { id, at: dead_at, queue, reason };
+            return Ok(Some((view(stands, Some(delivery)), Some(message))));
+        }
+        let copy = self.store.get(Keyspace::Replayed, &key)?.map(Message::decode).transpose()?;
+        let open = self.open_delivery(at)?;
+        if let Some(delivery) = open {
+            let stands = match &delivery.state {
+                State::Deciding { .. } => Stands::Deciding,
+                State::Leased { lease_until, .. } => Stands::Leased { until: *lease_until },
+                State::Waiting { due_at } if *due_at <= self.now => Stands::Ready,
+                State::Waiting { due_at } => Stands::Delayed { until: *due_at },
+            };
+            return Ok(Some((view(stands, Some(delivery)), copy)));
+        }
+        if let Some(row) = self.store.get(Keyspace::Settled, &key)? {
+            let row = SettledRow::decode(row)?;
+            return Ok(Some((view(Stands::Ended(row.ending), Some(row.delivery)), None)));
+        }
+        let stands = if at.sequence < subscription.row.first {
+            Stands::NotSubscribed
+        } else if at.sequence >= subscription.cursor.next {
+            Stands::Ready
+        } else {
+            // Acked at the first attempt leaves no row.
+            Stands::Ended(Ending::Acked)
+        };
+        Ok(Some((view(stands, None), None)))
+    }
+
+    fn open_delivery(&self, at: Place) -> Result<Option<Delivery>, StoreError> {
+        let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(None) };
+        if let Some(held) = subscription.held.get(&at.sequence) {
+            return Ok(Some(held.delivery.clone()));
+        }
+        let row = self.store.get(Keyspace::Delayed, &at.key(subscription.realm))?;
+        row.map(Delivery::decode).transpose()
+    }
+}

@@ -1,0 +1,335 @@
+//! The broker below the sockets: commands and time go in, commits and replies come out.
+//!
+//! One thread owns an [`Engine`] and with it every topic and subscription; nothing here waits, reads a
+//! clock or knows a socket, so the same code runs under the simulator from a seed. A file per verb; start
+//! with [`Engine::run`], one turn of the group commit:
+//!
+//! ```text
+//!   commands --> transitions --> apply --> sync --> answers --> timers, waiting pulls --> apply --> deliveries
+//!                     |                                                |
+//!                     `------------- asks to the policies -------------'   (answers come back as a command)
+//! ```
+
+mod command;
+mod dead_letters;
+mod decide;
+mod delete;
+mod expire;
+mod forward;
+mod inspect;
+mod load;
+mod policies;
+mod publish;
+mod pull;
+mod recover;
+mod settle;
+mod state;
+mod subscriptions;
+mod topics;
+mod trim;
+mod window;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::domain::id::{RealmId, SubscriptionId, TopicId};
+use crate::domain::name::Name;
+use crate::domain::receipt::Secret;
+use crate::domain::time::Timestamp;
+use crate::store::key::Owner;
+use crate::store::row::Row as _;
+use crate::store::{Commit, Keyspace, Store, StoreError, key};
+
+pub use command::*;
+pub use decide::{Ask, Token, Verdict};
+pub use recover::StandardPolicy;
+use settle::Nacks;
+use state::{Subscription, Topic};
+
+/// Whether an answer waits for the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// Publishes, settlements and configuration are answered once they survive a power cut.
+    #[default]
+    Fsync,
+    /// They are answered once they survive the end of the process. A power cut loses what the operating
+    /// system had not written yet, usually the last seconds.
+    Os,
+}
+
+/// Everything the broker knows, and the store it is kept in.
+pub struct Engine {
+    store: Box<dyn Store>,
+    durability: Durability,
+    secret: Secret,
+    standard: StandardPolicy,
+    /// The moment of the current turn.
+    now: Timestamp,
+    /// No new leases: the broker is about to stop.
+    draining: bool,
+    topics: HashMap<TopicId, Topic>,
+    topic_names: BTreeMap<(RealmId, Name), TopicId>,
+    subscriptions: HashMap<SubscriptionId, Subscription>,
+    subscription_names: BTreeMap<(RealmId, Name), SubscriptionId>,
+    next_topic: u32,
+    next_subscription: u32,
+    /// Deleted, with rows still to be removed.
+    doomed: Vec<(RealmId, Owner)>,
+    /// Messages wait in the outbox.
+    outbox: bool,
+    /// Nacks whose items are not all decided.
+    nacks: Nacks,
+    /// Commits of this turn that are not applied yet.
+    pending: Vec<Commit>,
+    changed_topics: BTreeSet<TopicId>,
+    changed_subscriptions: BTreeSet<SubscriptionId>,
+    /// Subscriptions with waiting pulls and something that may be delivered to them.
+    ready: BTreeSet<SubscriptionId>,
+    /// Answers that wait for what was applied to be durable.
+    answers: Vec<Answer>,
+    /// Deliveries that wait for their leases to be applied.
+    deliveries: Vec<pull::Delivered>,
+    asks: Vec<Ask>,
+    wakes: BTreeSet<(Timestamp, Owner)>,
+}
+
+/// An answer on its way.
+type Answer = Box<dyn FnOnce() + Send>;
+
+impl Engine {
+    /// Takes one turn: carries the commands out in order, makes them durable, answers them, and then lets time
+    /// pass up to `now`. Returns what the policies are to be asked.
+    ///
+    /// # Errors
+    /// [`StoreError`] when storage fails. The caller must stop: memory is ahead of the disk.
+    pub fn run(
+        &mut self,
+        commands: impl IntoIterator<Item = Command>,
+        now: Timestamp,
+    ) -> Result<Vec<Ask>, StoreError> {
+        self.now = self.now.max(now);
+        for command in commands {
+            self.handle(command)?;
+        }
+        self.commit()?;
+        self.tick()?;
+        self.commit()?;
+        Ok(std::mem::take(&mut self.asks))
+    }
+
+    /// Makes the last leases durable, which nobody had to wait for.
+    ///
+    /// # Errors
+    /// [`StoreError`] when storage fails.
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.apply()?;
+        self.store.sync()
+    }
+
+    /// When [`run`](Self::run) is to be called again even if no command comes.
+    pub fn wakes_at(&self) -> Option<Timestamp> {
+        let busy = !self.ready.is_empty() || !self.doomed.is_empty() || self.outbox;
+        let timer = self.wakes.first().map(|(at, _)| *at);
+        if busy { Some(self.now) } else { timer }
+    }
+
+    fn handle(&mut self, command: Command) -> Result<(), StoreError> {
+        match command {
+            Command::PutTopic(realm, request, reply) => self.put_topic(realm, request, reply),
+            Command::GetTopic(realm, name, reply) => self.get_topic(realm, &name, reply),
+            Command::ListTopics(realm, page, reply) => self.list_topics(realm, &page, reply),
+            Command::DeleteTopic(realm, name, reply) => return self.delete_topic(realm, &name, reply),
+            Command::PutSubscription(realm, request, reply) => {
+                self.put_subscription(realm, *request, reply);
+            }
+            Command::GetSubscription(realm, name, reply) => self.get_subscription(realm, &name, reply),
+            Command::ListSubscriptions(realm, page, reply) => self.list_subscriptions(realm, &page, reply),
+            Command::DeleteSubscription(realm, name, reply) => {
+                self.delete_subscription(realm, &name, reply);
+            }
+            Command::Publish(realm, request, reply) => self.publish(realm, request, reply),
+            Command::Pull(realm, request, reply) => self.pull(realm, request, reply),
+            Command::Ack(realm, request, reply) => return self.ack(realm, request, reply),
+            Command::Nack(realm, request, reply) => return self.nack(realm, request, reply),
+            Command::Extend(realm, request, reply) => self.extend(realm, request, reply),
+            Command::Decided(verdicts) => return self.decided(verdicts),
+            Command::SetPolicy(realm, request, reply) => self.set_policy(realm, *request, reply),
+            Command::GetPolicy(realm, name, reply) => self.get_policy(realm, &name, reply),
+            Command::GetModule(realm, digest, reply) => return self.get_module(realm, digest, reply),
+            Command::ListRevisions(realm, name, page, reply) => {
+                return self.list_revisions(realm, &name, &page, reply);
+            }
+            Command::ListDeadLetters(realm, query, reply) => {
+                return self.list_dead_letters(realm, &query, reply);
+            }
+            Command::GetDeadLetter(realm, id, reply) => return self.get_dead_letter(realm, id, reply),
+            Command::ReplayDeadLetter(realm, id, reply) => return self.replay_dead_letter(realm, id, reply),
+            Command::DiscardDeadLetter(realm, id, reply) => {
+                return self.discard_dead_letter(realm, id, reply);
+            }
+            Command::GetMessage(realm, id, reply) => return self.get_message(realm, id, reply),
+            Command::Drain(reply) => self.drain(reply),
+        }
+        Ok(())
+    }
+
+    /// Lets everything happen whose time has come, a bounded amount of each kind: what is left over keeps
+    /// [`wakes_at`](Self::wakes_at) in the past, and commands get their turn in between.
+    fn tick(&mut self) -> Result<(), StoreError> {
+        let due: Vec<_> = self.wakes.iter().take_while(|(at, _)| *at <= self.now).map(|(_, o)| *o).collect();
+        for owner in due {
+            match owner {
+                Owner::Topic(id) => self.tick_topic(id)?,
+                Owner::Subscription(id) => self.tick_subscription(id)?,
+            }
+        }
+        for id in std::mem::take(&mut self.ready) {
+            self.serve(id)?;
+        }
+        self.empty_outbox()?;
+        self.remove_doomed()
+    }
+
+    /// No more leases; every waiting pull is answered at once. Settlements go on.
+    fn drain(&mut self, reply: Reply<()>) {
+        self.draining = true;
+        for subscription in self.subscriptions.values_mut() {
+            for waiter in subscription.waiters.drain(..) {
+                waiter.answer(Ok(Vec::new()));
+            }
+        }
+        self.answer(reply, Ok(()));
+    }
+
+    /// Makes everything up to here durable and sends what waited for it.
+    fn commit(&mut self) -> Result<(), StoreError> {
+        self.apply()?;
+        for delivered in std::mem::take(&mut self.deliveries) {
+            self.hand_out(delivered);
+        }
+        if !self.answers.is_empty() {
+            if self.durability == Durability::Fsync {
+                self.store.sync()?;
+            }
+            for answer in self.answers.drain(..) {
+                answer();
+            }
+        }
+        // Handing out may have found a consumer gone, whose leases were given back.
+        self.apply()
+    }
+
+    /// Writes all pending commits, so that reads see them. Called between transitions, never within one.
+    fn apply(&mut self) -> Result<(), StoreError> {
+        let mut progress = Commit::default();
+        for id in std::mem::take(&mut self.changed_topics) {
+            if let Some(topic) = self.topics.get(&id) {
+                progress.put(Keyspace::Heads, key::topic(topic.realm, id), topic.head.encode());
+            }
+        }
+        for id in std::mem::take(&mut self.changed_subscriptions) {
+            if let Some(subscription) = self.subscriptions.get_mut(&id) {
+                if subscription.cursor != subscription.saved {
+                    let key = key::subscription(subscription.realm, id);
+                    progress.put(Keyspace::Cursors, key, subscription.cursor.encode());
+                    subscription.saved.clone_from(&subscription.cursor);
+                }
+                let wake = subscription.wakes_at(self.now);
+                if wake != subscription.wake {
+                    set_wake(&mut self.wakes, Owner::Subscription(id), &mut subscription.wake, wake);
+                }
+            }
+        }
+        if !progress.is_empty() {
+            self.pending.push(progress);
+        }
+        if !self.pending.is_empty() {
+            self.store.apply(&self.pending)?;
+            self.pending.clear();
+        }
+        Ok(())
+    }
+
+    /// Answers once everything changed so far is durable.
+    fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, answer: Result<T, Refusal>) {
+        self.answers.push(Box::new(move || {
+            // The one who asked may have gone; what was done stays done.
+            _ = reply.send(answer);
+        }));
+    }
+
+    fn topic_id(&self, realm: RealmId, name: &Name) -> Result<TopicId, Refusal> {
+        // A tuple of references does not borrow as the key: the clone is one reference count.
+        self.topic_names
+            .get(&(realm, name.clone()))
+            .copied()
+            .ok_or_else(|| Refusal::TopicNotFound(name.clone()))
+    }
+
+    fn subscription_id(&self, realm: RealmId, name: &Name) -> Result<SubscriptionId, Refusal> {
+        let id = self.subscription_names.get(&(realm, name.clone()));
+        id.copied().ok_or_else(|| Refusal::SubscriptionNotFound(name.clone()))
+    }
+
+    /// Its row, counts, wake and waiting pulls are looked at again before the turn ends.
+    fn touch(&mut self, id: SubscriptionId) {
+        self.changed_subscriptions.insert(id);
+        if self.subscriptions.get(&id).is_some_and(|s| !s.waiters.is_empty()) {
+            self.ready.insert(id);
+        }
+    }
+
+    fn wake_topic(&mut self, id: TopicId) {
+        if let Some(topic) = self.topics.get_mut(&id) {
+            let wake = topic.wakes_at();
+            if wake != topic.wake {
+                set_wake(&mut self.wakes, Owner::Topic(id), &mut topic.wake, wake);
+            }
+        }
+    }
+}
+
+/// Answers at once with a refusal, or hands the value on.
+macro_rules! or_refuse {
+    ($self:ident, $reply:ident, $result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(refusal) => return $self.answer($reply, Err(refusal.into())),
+        }
+    };
+    (try $self:ident, $reply:ident, $result:expr) => {
+        match $result {
+            Ok(value) => value,
+            Err(refusal) => {
+                $self.answer($reply, Err(refusal.into()));
+                return Ok(());
+            }
+        }
+    };
+}
+use or_refuse;
+
+/// Where an answer is awaited.
+pub type Reply<T> = oneshot::Sender<Result<T, Refusal>>;
+
+fn set_wake(
+    wakes: &mut BTreeSet<(Timestamp, Owner)>,
+    owner: Owner,
+    slot: &mut Option<Timestamp>,
+    at: Option<Timestamp>,
+) {
+    if let Some(old) = *slot {
+        wakes.remove(&(old, owner));
+    }
+    if let Some(new) = at {
+        wakes.insert((new, owner));
+    }
+    *slot = at;
+}
+
+/// Rows that one background step removes: short enough not to hold a turn up.
+const STEP_ROWS: usize = 1_000;
+/// How often a topic is looked at for messages that nobody needs any more, at most.
+const TRIM_EVERY: Duration = Duration::from_secs(10);

@@ -1,0 +1,317 @@
+//! Pull: who waits is granted what is due and what is fresh, in turn, within the lease limits.
+
+use std::sync::Arc;
+
+use super::command::{Granted, Pull, Refusal, message_id};
+use super::state::{Held, Place, Stored, Turn, Waiter};
+use super::{Engine, Reply, or_refuse};
+use crate::domain::delivery::{Delivery, State};
+use crate::domain::failure::{Cause, Failure};
+use crate::domain::id::{RealmId, Sequence, SubscriptionId};
+use crate::domain::limits::{MAX_WAIT, MAX_WAITERS};
+use crate::domain::message::Message;
+use crate::domain::receipt::Receipt;
+use crate::store::row::Row as _;
+use crate::store::{Commit, Keyspace, StoreError, key};
+
+/// Deliveries granted on one subscription before others get their turn.
+const TURN_DELIVERIES: usize = 2_000;
+/// Messages that the cursor passes at a time beyond those that it grants: delayed, expired or settled ones.
+const PASS_ROWS: usize = 1_000;
+/// Payload bytes of one answer, give or take one message.
+const MAX_PULL_BYTES: usize = 4 * 1024 * 1024;
+
+/// Deliveries on their way to the one who waits for them, once their leases are applied.
+pub(super) struct Delivered {
+    subscription: SubscriptionId,
+    reply: Reply<Vec<Granted>>,
+    granted: Vec<Granted>,
+}
+
+impl Engine {
+    pub(super) fn pull(&mut self, realm: RealmId, request: Pull, reply: Reply<Vec<Granted>>) {
+        if self.draining {
+            return self.answer(reply, Ok(Vec::new()));
+        }
+        let id = or_refuse!(self, reply, self.subscription_id(realm, &request.subscription));
+        let until = self.now + request.wait.min(MAX_WAIT);
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return };
+        if subscription.waiters.len() >= MAX_WAITERS {
+            return self.answer(reply, Err(Refusal::TooManyWaiters(MAX_WAITERS)));
+        }
+        subscription.waiters.push_back(Waiter { max: request.max, until, reply });
+        self.touch(id);
+    }
+
+    /// Answers the waiting pulls of a subscription, first come first served, as far as there is anything for them.
+    pub(super) fn serve(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
+        let mut room = TURN_DELIVERIES;
+        loop {
+            self.fill_due(id)?;
+            let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
+            subscription.waiters.retain(|waiter| !waiter.reply.is_closed());
+            let Some(waiter) = subscription.waiters.front() else { break };
+            let allowed = subscription.cursor.circuit.allows(subscription.row.settings.max_in_flight);
+            let free = (allowed as usize).saturating_sub(subscription.held.len());
+            let want = waiter.max.min(free).min(room);
+            if want == 0 || self.draining {
+                if room == 0 {
+                    self.ready.insert(id);
+                }
+                break;
+            }
+            let mut commit = Commit::default();
+            let (granted, more) = self.take(id, want, &mut commit)?;
+            self.pending.push(commit);
+            self.changed_subscriptions.insert(id);
+            if more && granted.is_empty() {
+                // The cursor only passed by what it could not grant: go on in the next turn.
+                self.ready.insert(id);
+            }
+            if granted.is_empty() {
+                break;
+            }
+            room -= granted.len();
+            let Some(subscription) = self.subscriptions.get_mut(&id) else { break };
+            if let Some(waiter) = subscription.waiters.pop_front() {
+                self.deliveries.push(Delivered { subscription: id, reply: waiter.reply, granted });
+            }
+        }
+        self.dismiss(id);
+        Ok(())
+    }
+
+    /// Pulls that have waited long enough get an empty answer.
+    fn dismiss(&mut self, id: SubscriptionId) {
+        let now = self.now;
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return };
+        let (over, on): (Vec<_>, Vec<_>) =
+            subscription.waiters.drain(..).partition(|waiter| waiter.until <= now);
+        subscription.waiters.extend(on);
+        for waiter in over {
+            waiter.answer(Ok(Vec::new()));
+        }
+        self.changed_subscriptions.insert(id);
+    }
+
+    /// Grants up to `want` leases. Redeliveries and fresh messages share them, so that neither starves the other.
+    /// Also says whether there is more to look at.
+    fn take(
+        &mut self,
+        id: SubscriptionId,
+        want: usize,
+        commit: &mut Commit,
+    ) -> Result<(Vec<Granted>, bool), StoreError> {
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok((Vec::new(), false)) };
+        let first = subscription.turn;
+        subscription.turn = match first {
+            Turn::Due => Turn::Fresh,
+            Turn::Fresh => Turn::Due,
+        };
+        let mut batch = Batch { granted: Vec::with_capacity(want), bytes: 0, more: false };
+        let share = want.div_ceil(2);
+        match first {
+            Turn::Due => {
+                self.take_due(id, share, &mut batch, commit)?;
+                self.take_fresh(id, want, &mut batch, commit)?;
+                self.take_due(id, want, &mut batch, commit)?;
+            }
+            Turn::Fresh => {
+                self.take_fresh(id, share, &mut batch, commit)?;
+                self.take_due(id, want, &mut batch, commit)?;
+                self.take_fresh(id, want, &mut batch, commit)?;
+            }
+        }
+        Ok((batch.granted, batch.more))
+    }
+
+    fn take_due(
+        &mut self,
+        id: SubscriptionId,
+        want: usize,
+        batch: &mut Batch,
+        commit: &mut Commit,
+    ) -> Result<(), StoreError> {
+        let now = self.now;
+        while batch.takes(want) {
+            let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
+            batch.more |= subscription.due.is_drained();
+            let Some((due_at, sequence)) = subscription.due.first().filter(|(at, _)| *at <= now) else {
+                return Ok(());
+            };
+            let at = Place { subscription: id, sequence };
+            let row = self.store.get(Keyspace::Delayed, &at.key(subscription.realm))?;
+            let row = row.ok_or_else(|| StoreError::Corrupt(format!("due delivery {sequence} is gone")))?;
+            let mut delivery = Delivery::decode(row)?;
+            let message = self.message(at, delivery.replays)?;
+            if message.is_expired(now) && !delivery.expiry_waived {
+                self.pending.push(std::mem::take(commit));
+                self.expire_waiting(at, delivery)?;
+                batch.more = true;
+                continue;
+            }
+            let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
+            if delivery.grant(now, subscription.row.settings.lease).is_err() {
+                return Err(StoreError::Corrupt(format!("delivery {sequence} is not due as its index says")));
+            }
+            subscription.unstore(at, Stored::Delayed { due_at }, commit);
+            self.lease(at, delivery, message, batch, commit);
+        }
+        Ok(())
+    }
+
+    /// Lets the cursor move on over messages that nobody has seen.
+    fn take_fresh(
+        &mut self,
+        id: SubscriptionId,
+        want: usize,
+        batch: &mut Batch,
+        commit: &mut Commit,
+    ) -> Result<(), StoreError> {
+        if !batch.takes(want) {
+            return Ok(());
+        }
+        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(()) };
+        let Some(topic) = self.topics.get(&subscription.row.topic) else { return Ok(()) };
+        let (next, end) = (subscription.cursor.next, topic.head.next);
+        if next >= end {
+            return Ok(());
+        }
+        let (realm, topic_id) = (subscription.realm, subscription.row.topic);
+        let exceptions = self.exceptions(id, next)?;
+        let range = key::message(realm, topic_id, next)..key::message(realm, topic_id, end);
+        let limit = want - batch.granted.len() + PASS_ROWS;
+        let rows = self.store.scan(Keyspace::Messages, range).take(limit + 1);
+        let mut read = Vec::new();
+        for row in rows {
+            read.push(row?);
+            // No more than will be used: the iterator holds blocks of the disk.
+            if exceptions.is_empty() && read.len() > want - batch.granted.len() {
+                break;
+            }
+        }
+        let exhausted =
+            read.len() <= limit && (!exceptions.is_empty() || read.len() <= want - batch.granted.len());
+        for (key, value) in read {
+            if !batch.takes(want) {
+                return Ok(());
+            }
+            let sequence = key::read_sequence(&key)
+                .ok_or_else(|| StoreError::Corrupt("a key of messages is too short".to_owned()))?;
+            let rows = exceptions.iter().filter(|other| **other == sequence).count() as u64;
+            self.pass(Place { subscription: id, sequence }, rows, Message::decode(value)?, batch, commit)?;
+        }
+        batch.more |= !exhausted;
+        Ok(())
+    }
+
+    /// The cursor comes to a message: it grants it, or leaves rows behind that bring it back in time.
+    fn pass(
+        &mut self,
+        at: Place,
+        exceptions: u64,
+        message: Message,
+        batch: &mut Batch,
+        commit: &mut Commit,
+    ) -> Result<(), StoreError> {
+        let now = self.now;
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
+        subscription.cursor.next = at.sequence + 1;
+        if exceptions > 0 {
+            // It has rows of its own already, or has ended.
+            subscription.cursor.ahead = subscription.cursor.ahead.saturating_sub(exceptions);
+            batch.more = true;
+            return Ok(());
+        }
+        let mut delivery = Delivery::new(message.available_at.max(message.published_at));
+        if message.is_expired(now) || message.available_at > now {
+            let due_at = if message.is_expired(now) { now } else { message.available_at };
+            delivery.state = State::Waiting { due_at };
+            subscription.store_delayed(at, &delivery, due_at, commit);
+            if message.is_expired(now) {
+                self.pending.push(std::mem::take(commit));
+                self.expire_waiting(at, delivery)?;
+            }
+            batch.more = true;
+            return Ok(());
+        }
+        if delivery.grant(now, subscription.row.settings.lease).is_ok() {
+            self.lease(at, delivery, message, batch, commit);
+        }
+        Ok(())
+    }
+
+    fn lease(
+        &mut self,
+        at: Place,
+        delivery: Delivery,
+        message: Message,
+        batch: &mut Batch,
+        commit: &mut Commit,
+    ) {
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return };
+        let Some(topic) = self.topics.get(&subscription.row.topic) else { return };
+        subscription.store_leased(at, &delivery, commit);
+        let receipt = Receipt {
+            subscription: at.subscription,
+            sequence: at.sequence,
+            replays: delivery.replays,
+            attempt: delivery.attempt,
+        };
+        batch.bytes += message.payload.len();
+        batch.granted.push(Granted {
+            receipt,
+            failures: delivery.failures,
+            lease_until: delivery.lease_until().unwrap_or(self.now),
+            topic: topic.row.name.clone(),
+            id: message_id(subscription.row.topic, at.sequence),
+            message: Arc::new(message),
+        });
+        let expires_at = None;
+        subscription.hold(at.sequence, Held { delivery, stored: Stored::Leased, expires_at, nack: None });
+    }
+
+    /// Sequences at or behind the cursor that have rows of their own, once for each row.
+    fn exceptions(&self, id: SubscriptionId, next: Sequence) -> Result<Vec<Sequence>, StoreError> {
+        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(Vec::new()) };
+        if subscription.cursor.ahead == 0 {
+            return Ok(Vec::new());
+        }
+        let mut found = Vec::new();
+        for keyspace in [Keyspace::Delayed, Keyspace::Settled] {
+            let range = key::delivery(subscription.realm, id, next)
+                ..key::delivery(subscription.realm, id, next.saturating_add(2 * PASS_ROWS as u64));
+            for row in self.store.scan(keyspace, range) {
+                found.extend(key::read_sequence(&row?.0));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Gives deliveries to the one who waited, now that their leases are written. Whoever has gone meanwhile
+    /// never saw them: they are given back without fault.
+    pub(super) fn hand_out(&mut self, delivered: Delivered) {
+        let Delivered { subscription, reply, granted } = delivered;
+        if let Err(Ok(unseen)) = reply.send(Ok(granted)) {
+            for granted in unseen {
+                let failure = Failure::of(Cause::Released);
+                if let Err(error) = self.fail(subscription, granted.receipt, failure, None) {
+                    tracing::error!(%error, "a delivery could not be given back; its lease will run out");
+                }
+            }
+        }
+    }
+}
+
+/// Leases being granted to one pull.
+struct Batch {
+    granted: Vec<Granted>,
+    bytes: usize,
+    more: bool,
+}
+
+impl Batch {
+    fn takes(&self, want: usize) -> bool {
+        self.granted.len() < want && self.bytes < MAX_PULL_BYTES
+    }
+}

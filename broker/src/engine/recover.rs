@@ -1,0 +1,254 @@
+//! Opening: what is on disk becomes what is in memory, without reading what may wait there in millions.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use bytes::Bytes;
+
+use super::settle::Nacks;
+use super::state::{Held, Stored, Subscription, Topic};
+use super::window::Window;
+use super::{Durability, Engine};
+use crate::domain::delivery::{Delivery, State};
+use crate::domain::digest::Digest;
+use crate::domain::id::{RealmId, SubscriptionId, TopicId};
+use crate::domain::receipt::Secret;
+use crate::domain::time::Timestamp;
+use crate::store::row::{CursorRow, HeadRow, RevisionRow, Row as _, SubscriptionRow, TopicRow};
+use crate::store::{Commit, Keyspace, Store, StoreError, key};
+
+/// The policy that decides where no other was uploaded.
+#[derive(Clone, Debug)]
+pub struct StandardPolicy {
+    /// Of the module.
+    pub digest: Digest,
+    /// The module.
+    pub bytes: Bytes,
+    /// What it says of itself.
+    pub name: String,
+    /// What it says of itself.
+    pub version: String,
+    /// The most fuel that a trial decision burnt.
+    pub trial_fuel: u64,
+}
+
+impl StandardPolicy {
+    /// A revision of it with these parameters.
+    pub(super) fn revision(&self, params: String, now: Timestamp) -> RevisionRow {
+        RevisionRow {
+            digest: self.digest,
+            params,
+            created_at: now,
+            name: self.name.clone(),
+            version: self.version.clone(),
+            size: self.bytes.len() as u64,
+            trial_fuel: self.trial_fuel,
+            quarantined: None,
+        }
+    }
+}
+
+const SECRET: &[u8] = b"secret";
+const COUNTERS: &[u8] = b"counters";
+const DEFAULT_REALM: RealmId = RealmId(0);
+/// A piece of a module: it fits a commit with room to spare.
+const CHUNK_BYTES: usize = 512 * 1024;
+
+impl Engine {
+    /// Takes up where the store was left, or begins. `fresh_secret` is used only for a store without one.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the store cannot be read, or holds what this broker did not write.
+    pub fn open(
+        store: Box<dyn Store>,
+        durability: Durability,
+        standard: StandardPolicy,
+        fresh_secret: Secret,
+        now: Timestamp,
+    ) -> Result<Self, StoreError> {
+        let mut engine = Self {
+            store,
+            durability,
+            secret: fresh_secret,
+            standard,
+            now,
+            draining: false,
+            topics: HashMap::new(),
+            topic_names: BTreeMap::new(),
+            subscriptions: HashMap::new(),
+            subscription_names: BTreeMap::new(),
+            next_topic: 1,
+            next_subscription: 1,
+            doomed: Vec::new(),
+            outbox: true,
+            nacks: Nacks::default(),
+            pending: Vec::new(),
+            changed_topics: BTreeSet::new(),
+            changed_subscriptions: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            answers: Vec::new(),
+            deliveries: Vec::new(),
+            asks: Vec::new(),
+            wakes: BTreeSet::new(),
+        };
+        engine.begin()?;
+        engine.load_topics()?;
+        engine.load_subscriptions()?;
+        for row in engine.store.scan(Keyspace::Doomed, key::everything()) {
+            engine.doomed.extend(key::read_doomed(&row?.0));
+        }
+        Ok(engine)
+    }
+
+    /// The key of receipts, for the edge that opens and seals them.
+    pub fn secret(&self) -> &Secret {
+        &self.secret
+    }
+
+    fn begin(&mut self) -> Result<(), StoreError> {
+        let mut commit = Commit::default();
+        match self.store.get(Keyspace::Meta, SECRET)? {
+            Some(bytes) => {
+                let bytes = bytes.as_ref().try_into();
+                self.secret = Secret(bytes.map_err(|_| damaged("the secret"))?);
+            }
+            None => {
+                commit.put(Keyspace::Meta, SECRET.to_vec(), self.secret.0.to_vec());
+                commit.put(Keyspace::Realms, key::realm(DEFAULT_REALM), b"default".to_vec());
+            }
+        }
+        if let Some(bytes) = self.store.get(Keyspace::Meta, COUNTERS)? {
+            let (topic, subscription) = bytes.split_at_checked(4).ok_or_else(|| damaged("the counters"))?;
+            let number = |bytes: &[u8]| bytes.try_into().map(u32::from_be_bytes);
+            self.next_topic = number(topic).map_err(|_| damaged("the counters"))?;
+            self.next_subscription = number(subscription).map_err(|_| damaged("the counters"))?;
+        }
+        // Revisions name their module by digest: this broker's standard policy must outlive its upgrade.
+        let digest = self.standard.digest;
+        let known = self.store.get(Keyspace::Modules, &key::module(DEFAULT_REALM, &digest, 0))?;
+        let mut commits = vec![commit];
+        if known.is_none() {
+            commits.extend(put_module(DEFAULT_REALM, digest, &self.standard.bytes));
+        }
+        self.store.apply(&commits)?;
+        self.store.sync()
+    }
+
+    fn load_topics(&mut self) -> Result<(), StoreError> {
+        for row in self.store.scan(Keyspace::Topics, key::everything()) {
+            let (key, value) = row?;
+            let (realm, id) = owner(&key, TopicId)?;
+            let row = TopicRow::decode(value)?;
+            let head = self.store.get(Keyspace::Heads, &key)?.ok_or_else(|| damaged("a topic's head"))?;
+            self.topic_names.insert((realm, row.name.clone()), id);
+            let topic = Topic {
+                realm,
+                row,
+                head: HeadRow::decode(head)?,
+                subscriptions: Vec::new(),
+                expiries: Window::unread(),
+                trim_at: None,
+                wake: None,
+            };
+            self.topics.insert(id, topic);
+        }
+        for id in self.topics.keys().copied().collect::<Vec<_>>() {
+            self.arm_trim(id);
+            self.wake_topic(id);
+        }
+        Ok(())
+    }
+
+    fn load_subscriptions(&mut self) -> Result<(), StoreError> {
+        let mut loaded = Vec::new();
+        for row in self.store.scan(Keyspace::Subscriptions, key::everything()) {
+            let (key, value) = row?;
+            let (realm, id) = owner(&key, SubscriptionId)?;
+            let row = SubscriptionRow::decode(value)?;
+            let cursor = match self.store.get(Keyspace::Cursors, &key)? {
+                Some(cursor) => CursorRow::decode(cursor)?,
+                // It has not moved since it was created.
+                None => CursorRow::at(row.first),
+            };
+            let revision =
+                self.store.get(Keyspace::Revisions, &key::revision(realm, id, row.active_revision))?;
+            let revision = RevisionRow::decode(revision.ok_or_else(|| damaged("an active revision"))?)?;
+            let last = self.store.scan_back(Keyspace::Revisions, key::prefixed(key.to_vec())).next();
+            let last = last.transpose()?.and_then(|(key, _)| key::read_revision(&key)).unwrap_or(0);
+            let mut subscription = Subscription::new(realm, row, cursor, revision, last, Window::unread());
+            self.load_leases(id, &mut subscription)?;
+            loaded.push((id, subscription));
+        }
+        for (id, subscription) in loaded {
+            let topic = self.topics.get_mut(&subscription.row.topic).ok_or_else(|| damaged("a topic"))?;
+            topic.subscriptions.push(id);
+            self.subscription_names.insert((subscription.realm, subscription.row.name.clone()), id);
+            self.subscriptions.insert(id, subscription);
+            self.touch(id);
+        }
+        self.apply()
+    }
+
+    /// Leases go on as if nothing had happened, but none for longer than it may last: the clock may have been
+    /// turned back while the broker was away.
+    fn load_leases(&self, id: SubscriptionId, subscription: &mut Subscription) -> Result<(), StoreError> {
+        let latest = self.now + subscription.row.settings.max_lease;
+        let prefix = key::subscription(subscription.realm, id);
+        for row in self.store.scan(Keyspace::Leased, key::prefixed(prefix)) {
+            let (key, value) = row?;
+            let sequence = key::read_sequence(&key).ok_or_else(|| damaged("a key of leased"))?;
+            let mut delivery = Delivery::decode(value)?;
+            let State::Leased { lease_until, .. } = &mut delivery.state else {
+                return Err(damaged("a row of leased"));
+            };
+            *lease_until = (*lease_until).min(latest);
+            subscription.leased += 1;
+            let held = Held { delivery, stored: Stored::Leased, expires_at: None, nack: None };
+            subscription.hold(sequence, held);
+        }
+        Ok(())
+    }
+
+    /// Writes the numbers that the next topic and subscription get.
+    pub(super) fn save_counters(&mut self) {
+        let mut value = self.next_topic.to_be_bytes().to_vec();
+        value.extend_from_slice(&self.next_subscription.to_be_bytes());
+        let mut commit = Commit::default();
+        commit.put(Keyspace::Meta, COUNTERS.to_vec(), value);
+        self.pending.push(commit);
+    }
+
+    /// The bytes of a module, as they were uploaded.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it cannot be read, or is not what its digest says.
+    pub fn read_module(&self, realm: RealmId, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut bytes = Vec::new();
+        for chunk in 0.. {
+            match self.store.get(Keyspace::Modules, &key::module(realm, &digest, chunk))? {
+                Some(piece) => bytes.extend_from_slice(&piece),
+                None if chunk == 0 => return Ok(None),
+                None => break,
+            }
+        }
+        if Digest::of(&bytes) == digest { Ok(Some(bytes)) } else { Err(damaged("a policy module")) }
+    }
+}
+
+/// The commits that store a module.
+pub(super) fn put_module(realm: RealmId, digest: Digest, bytes: &[u8]) -> Vec<Commit> {
+    let put = |(chunk, piece): (u16, &[u8])| {
+        let mut commit = Commit::default();
+        commit.put(Keyspace::Modules, key::module(realm, &digest, chunk), piece.to_vec());
+        commit
+    };
+    (0..).zip(bytes.chunks(CHUNK_BYTES)).map(put).collect()
+}
+
+fn owner<T>(key: &[u8], id: impl FnOnce(u32) -> T) -> Result<(RealmId, T), StoreError> {
+    let parts = key::read_realm(key).zip(key::read_owner(key).map(id));
+    parts.ok_or_else(|| damaged("a key"))
+}
+
+fn damaged(what: &str) -> StoreError {
+    StoreError::Corrupt(format!("{what} is missing or not what it should be"))
+}

@@ -1,0 +1,269 @@
+//! Ack, nack, release and extend: what a consumer says about its leases.
+
+use std::collections::HashMap;
+
+use super::command::{Ack, AckResult, Decided, Extend, ExtendResult, Nack, NackResult, SettleError};
+use super::state::{Place, Stored};
+use super::{Answer, Engine, Reply, or_refuse};
+use crate::domain::delivery::{Acked, Delivery, State};
+use crate::domain::failure::Failure;
+use crate::domain::id::{RealmId, SubscriptionId};
+use crate::domain::receipt::Receipt;
+use crate::store::row::{Ending, Row as _};
+use crate::store::{Commit, Keyspace, StoreError, key};
+
+impl Engine {
+    pub(super) fn ack(
+        &mut self,
+        realm: RealmId,
+        request: Ack,
+        reply: Reply<Vec<AckResult>>,
+    ) -> Result<(), StoreError> {
+        let id = or_refuse!(try self, reply, self.subscription_id(realm, &request.subscription));
+        let mut commit = Commit::default();
+        let mut results = Vec::with_capacity(request.receipts.len());
+        for receipt in request.receipts {
+            results.push(self.ack_one(id, receipt, &mut commit)?);
+        }
+        self.pending.push(commit);
+        self.touch(id);
+        self.answer(reply, Ok(results));
+        Ok(())
+    }
+
+    fn ack_one(
+        &mut self,
+        id: SubscriptionId,
+        receipt: Receipt,
+        commit: &mut Commit,
+    ) -> Result<AckResult, StoreError> {
+        let now = self.now;
+        let Some(subscription) = self.subscriptions.get_mut(&id) else {
+            return Ok(Err(SettleError::InvalidReceipt));
+        };
+        let Some(held) = subscription.held.get(&receipt.sequence) else {
+            return if receipt.subscription == id {
+                self.ack_late(id, receipt, commit)
+            } else {
+                Ok(Err(SettleError::InvalidReceipt))
+            };
+        };
+        if receipt.subscription != id {
+            return Ok(Err(SettleError::InvalidReceipt));
+        }
+        let acked = match held.delivery.ack(receipt.replays, receipt.attempt) {
+            Ok(acked) => {
+                Acked { late: acked.late || held.delivery.lease_until().is_some_and(|at| at <= now) }
+            }
+            Err(stale) => return Ok(Err(stale.into())),
+        };
+        if let Some(held) = subscription.let_go(receipt.sequence) {
+            self.end_acked(id, receipt, held.delivery, held.stored, commit);
+        }
+        Ok(Ok(acked))
+    }
+
+    /// An ack for a lease that ran out and was decided, while nobody else holds the delivery.
+    fn ack_late(
+        &mut self,
+        id: SubscriptionId,
+        receipt: Receipt,
+        commit: &mut Commit,
+    ) -> Result<AckResult, StoreError> {
+        // The rows have to be as the items before this one left them.
+        self.pending.push(std::mem::take(commit));
+        self.apply()?;
+        let Some(subscription) = self.subscriptions.get(&id) else {
+            return Ok(Err(SettleError::InvalidReceipt));
+        };
+        let at = Place { subscription: id, sequence: receipt.sequence };
+        let Some(row) = self.store.get(Keyspace::Delayed, &at.key(subscription.realm))? else {
+            return Ok(Err(SettleError::StaleReceipt));
+        };
+        let delivery = Delivery::decode(row)?;
+        let (acked, due_at) = match (delivery.ack(receipt.replays, receipt.attempt), &delivery.state) {
+            (Ok(acked), State::Waiting { due_at }) => (acked, *due_at),
+            _ => return Ok(Err(SettleError::StaleReceipt)),
+        };
+        self.end_acked(id, receipt, delivery, Stored::Delayed { due_at }, commit);
+        Ok(Ok(acked))
+    }
+
+    fn end_acked(
+        &mut self,
+        id: SubscriptionId,
+        receipt: Receipt,
+        delivery: Delivery,
+        stored: Stored,
+        commit: &mut Commit,
+    ) {
+        let now = self.now;
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return };
+        let at = Place { subscription: id, sequence: receipt.sequence };
+        subscription.unstore(at, stored, commit);
+        subscription.store_end(at, Ending::Acked, now, delivery, commit);
+        subscription.load.acked(now);
+        subscription.cursor.circuit.acked();
+    }
+
+    pub(super) fn nack(
+        &mut self,
+        realm: RealmId,
+        request: Nack,
+        reply: Reply<Vec<NackResult>>,
+    ) -> Result<(), StoreError> {
+        let id = or_refuse!(try self, reply, self.subscription_id(realm, &request.subscription));
+        let batch = self.nacks.open(request.items.len(), reply, &mut self.answers);
+        for (index, (receipt, failure)) in request.items.into_iter().enumerate() {
+            let slot = NackSlot { batch, index };
+            if let Err(error) = self.nack_one(id, receipt, failure, slot)? {
+                self.nacks.fill(slot, Err(error), &mut self.answers);
+            }
+        }
+        Ok(())
+    }
+
+    fn nack_one(
+        &mut self,
+        id: SubscriptionId,
+        receipt: Receipt,
+        failure: Failure,
+        slot: NackSlot,
+    ) -> Result<Result<(), SettleError>, StoreError> {
+        if receipt.subscription != id {
+            return Ok(Err(SettleError::InvalidReceipt));
+        }
+        self.fail(id, receipt, failure, Some(slot))
+    }
+
+    /// Ends a lease badly and asks the policy, or decides where none is to be asked.
+    pub(super) fn fail(
+        &mut self,
+        id: SubscriptionId,
+        receipt: Receipt,
+        failure: Failure,
+        nack: Option<NackSlot>,
+    ) -> Result<Result<(), SettleError>, StoreError> {
+        let now = self.now;
+        let Some(subscription) = self.subscriptions.get_mut(&id) else {
+            return Ok(Err(SettleError::InvalidReceipt));
+        };
+        let Some(held) = subscription.held.get_mut(&receipt.sequence) else {
+            return Ok(Err(SettleError::StaleReceipt));
+        };
+        let lease_until = held.delivery.lease_until();
+        let counts = failure.cause.is_failure();
+        if let Err(stale) = held.delivery.fail(receipt.replays, receipt.attempt, failure, now) {
+            return Ok(Err(stale.into()));
+        }
+        held.nack = nack;
+        if let Some(until) = lease_until {
+            subscription.leases.remove(&(until, receipt.sequence));
+        }
+        if counts {
+            subscription.load.failed(now);
+        }
+        self.decide(Place { subscription: id, sequence: receipt.sequence })?;
+        Ok(Ok(()))
+    }
+
+    pub(super) fn extend(&mut self, realm: RealmId, request: Extend, reply: Reply<Vec<ExtendResult>>) {
+        let id = or_refuse!(self, reply, self.subscription_id(realm, &request.subscription));
+        let mut commit = Commit::default();
+        let mut results = Vec::with_capacity(request.items.len());
+        for (receipt, lease) in request.items {
+            results.push(self.extend_one(id, receipt, lease, &mut commit));
+        }
+        self.pending.push(commit);
+        self.touch(id);
+        self.answer(reply, Ok(results));
+    }
+
+    fn extend_one(
+        &mut self,
+        id: SubscriptionId,
+        receipt: Receipt,
+        lease: Option<std::time::Duration>,
+        commit: &mut Commit,
+    ) -> ExtendResult {
+        let now = self.now;
+        let subscription = self.subscriptions.get_mut(&id).ok_or(SettleError::InvalidReceipt)?;
+        if receipt.subscription != id {
+            return Err(SettleError::InvalidReceipt);
+        }
+        let settings = &subscription.row.settings;
+        let held = subscription.held.get_mut(&receipt.sequence).ok_or(SettleError::StaleReceipt)?;
+        let old = held.delivery.lease_until();
+        let lease = lease.unwrap_or(settings.lease);
+        let until = held.delivery.extend(receipt.replays, receipt.attempt, now, lease, settings.max_lease)?;
+        if let Some(old) = old {
+            subscription.leases.remove(&(old, receipt.sequence));
+        }
+        subscription.leases.insert((until, receipt.sequence));
+        let key = key::delivery(subscription.realm, id, receipt.sequence);
+        commit.put(Keyspace::Leased, key, held.delivery.encode());
+        Ok(until)
+    }
+}
+
+/// Nacks whose items are not all decided yet: an answer goes out when the last one is.
+#[derive(Default)]
+pub(super) struct Nacks {
+    batches: HashMap<u64, NackBatch>,
+    next: u64,
+}
+
+struct NackBatch {
+    results: Vec<Option<NackResult>>,
+    missing: usize,
+    reply: Reply<Vec<NackResult>>,
+}
+
+/// Where the result of one nacked delivery goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct NackSlot {
+    batch: u64,
+    index: usize,
+}
+
+impl Nacks {
+    fn open(&mut self, items: usize, reply: Reply<Vec<NackResult>>, answers: &mut Vec<Answer>) -> u64 {
+        let batch = self.next;
+        self.next += 1;
+        if items == 0 {
+            answers.push(Box::new(move || _ = reply.send(Ok(Vec::new()))));
+        } else {
+            let results = vec![None; items];
+            self.batches.insert(batch, NackBatch { results, missing: items, reply });
+        }
+        batch
+    }
+
+    /// One item has its result, which becomes durable with everything changed so far.
+    pub(super) fn fill(&mut self, slot: NackSlot, result: NackResult, answers: &mut Vec<Answer>) {
+        let Some(batch) = self.batches.get_mut(&slot.batch) else { return };
+        let Some(place) = batch.results.get_mut(slot.index) else { return };
+        if place.replace(result).is_none() {
+            batch.missing -= 1;
+        }
+        if batch.missing == 0
+            && let Some(batch) = self.batches.remove(&slot.batch)
+        {
+            let results = batch.results.into_iter().flatten().collect();
+            answers.push(Box::new(move || _ = batch.reply.send(Ok(results))));
+        }
+    }
+
+    /// The delivery went away while it was being decided.
+    pub(super) fn stale(&mut self, slot: Option<NackSlot>, answers: &mut Vec<Answer>) {
+        if let Some(slot) = slot {
+            self.fill(slot, Err(SettleError::StaleReceipt), answers);
+        }
+    }
+
+    pub(super) fn decided(&mut self, slot: Option<NackSlot>, decided: Decided, answers: &mut Vec<Answer>) {
+        if let Some(slot) = slot {
+            self.fill(slot, Ok(decided), answers);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Create, change, show, list and delete topics.
+
+use std::ops::Bound;
+
+use super::command::{Listed, Page, Put, PutTopic, Refusal, TopicView};
+use super::state::Topic;
+use super::window::Window;
+use super::{Engine, Reply, or_refuse};
+use crate::domain::id::{RealmId, TopicId};
+use crate::domain::limits::MAX_TOPICS;
+use crate::domain::name::Name;
+use crate::store::key::Owner;
+use crate::store::row::{HeadRow, Row as _, TopicRow};
+use crate::store::{Commit, Keyspace, StoreError, key};
+
+impl Engine {
+    pub(super) fn put_topic(&mut self, realm: RealmId, request: PutTopic, reply: Reply<Put<TopicView>>) {
+        or_refuse!(self, reply, request.settings.validate());
+        let known = self.topic_names.get(&(realm, request.name.clone())).copied();
+        let id = match known {
+            Some(id) => id,
+            None => or_refuse!(self, reply, self.create_topic(realm, &request)),
+        };
+        let Some(topic) = self.topics.get_mut(&id) else { return };
+        topic.row.settings = request.settings;
+        let mut commit = Commit::default();
+        commit.put(Keyspace::Topics, key::topic(realm, id), topic.row.encode());
+        let value = view(topic);
+        self.pending.push(commit);
+        self.answer(reply, Ok(Put { created: known.is_none(), value }));
+    }
+
+    fn create_topic(&mut self, realm: RealmId, request: &PutTopic) -> Result<TopicId, Refusal> {
+        if self.topics.len() >= MAX_TOPICS {
+            return Err(Refusal::LimitReached { what: "topics", limit: MAX_TOPICS });
+        }
+        let id = TopicId(self.next_topic);
+        self.next_topic += 1;
+        let row =
+            TopicRow { name: request.name.clone(), created_at: self.now, settings: request.settings.clone() };
+        let topic = Topic {
+            realm,
+            row,
+            head: HeadRow { next: 1, first: 1 },
+            subscriptions: Vec::new(),
+            expiries: Window::empty(),
+            trim_at: None,
+            wake: None,
+        };
+        self.save_counters();
+        self.topics.insert(id, topic);
+        self.topic_names.insert((realm, request.name.clone()), id);
+        self.changed_topics.insert(id);
+        Ok(id)
+    }
+
+    pub(super) fn get_topic(&mut self, realm: RealmId, name: &Name, reply: Reply<TopicView>) {
+        let id = or_refuse!(self, reply, self.topic_id(realm, name));
+        let found = self.topics.get(&id).map(view).ok_or_else(|| Refusal::TopicNotFound(name.clone()));
+        self.answer(reply, found);
+    }
+
+    pub(super) fn list_topics(&mut self, realm: RealmId, page: &Page<Name>, reply: Reply<Listed<TopicView>>) {
+        let names = self.topic_names.range(behind(realm, page.after.as_ref()));
+        let mut found =
+            names.take_while(|((of, _), _)| *of == realm).filter_map(|(_, id)| self.topics.get(id)).map(view);
+        let items = found.by_ref().take(page.limit).collect();
+        let more = found.next().is_some();
+        self.answer(reply, Ok(Listed { items, more }));
+    }
+
+    pub(super) fn delete_topic(
+        &mut self,
+        realm: RealmId,
+        name: &Name,
+        reply: Reply<()>,
+    ) -> Result<(), StoreError> {
+        // What was forwarded to it arrives first: it must not be stranded in the outbox.
+        self.empty_outbox()?;
+        let id = or_refuse!(try self, reply, self.topic_id(realm, name));
+        if self.topics.get(&id).is_some_and(|topic| !topic.subscriptions.is_empty()) {
+            self.answer(reply, Err(Refusal::TopicInUse(name.clone())));
+            return Ok(());
+        }
+        let mut commit = Commit::default();
+        commit.delete(Keyspace::Topics, key::topic(realm, id));
+        commit.delete(Keyspace::Heads, key::topic(realm, id));
+        self.doom(realm, Owner::Topic(id), &mut commit);
+        self.pending.push(commit);
+        self.topic_names.remove(&(realm, name.clone()));
+        if let Some(wake) = self.topics.remove(&id).and_then(|topic| topic.wake) {
+            self.wakes.remove(&(wake, Owner::Topic(id)));
+        }
+        self.answer(reply, Ok(()));
+        Ok(())
+    }
+}
+
+/// The names of a realm behind this one.
+pub(super) fn behind(
+    realm: RealmId,
+    after: Option<&Name>,
+) -> (Bound<(RealmId, Name)>, Bound<(RealmId, Name)>) {
+    let from = match after {
+        Some(name) => Bound::Excluded((realm, name.clone())),
+        None => Bound::Included((realm, Name::least())),
+    };
+    (from, Bound::Unbounded)
+}
+
+fn view(topic: &Topic) -> TopicView {
+    TopicView { row: topic.row.clone(), head: topic.head, subscriptions: topic.subscriptions.len() }
+}

@@ -1,0 +1,94 @@
+//! Retention: messages that no subscription needs any more go, oldest first, away from the hot path.
+
+use super::{Engine, STEP_ROWS, TRIM_EVERY};
+use crate::domain::id::{Sequence, SubscriptionId, TopicId};
+use crate::domain::message::Message;
+use crate::store::row::Row as _;
+use crate::store::{Commit, Keyspace, StoreError, key};
+
+impl Engine {
+    /// Looks at a topic again once its messages may have served their time.
+    pub(super) fn arm_trim(&mut self, id: TopicId) {
+        let now = self.now;
+        if let Some(topic) = self.topics.get_mut(&id)
+            && topic.trim_at.is_none()
+            && topic.head.first < topic.head.next
+        {
+            topic.trim_at = Some(now + topic.row.settings.keep_acked.max(TRIM_EVERY));
+            self.wake_topic(id);
+        }
+    }
+
+    pub(super) fn trim(&mut self, id: TopicId) -> Result<(), StoreError> {
+        self.apply()?;
+        let Some(topic) = self.topics.get(&id) else { return Ok(()) };
+        let (realm, first) = (topic.realm, topic.head.first);
+        let mut needed = topic.head.next;
+        for subscription in &topic.subscriptions {
+            needed = needed.min(self.lowest_needed(*subscription, first)?);
+        }
+        let keep = topic.row.settings.keep_acked;
+        let mut commit = Commit::default();
+        let mut removed = 0;
+        let mut next = first;
+        // When the oldest message left has served its time; later looks find the rest.
+        let mut again = self.now + TRIM_EVERY;
+        let range = key::message(realm, id, first)..key::message(realm, id, needed);
+        for row in self.store.scan(Keyspace::Messages, range).take(STEP_ROWS) {
+            let (key, value) = row?;
+            let goes_at = Message::decode(value)?.published_at + keep;
+            if goes_at > self.now {
+                again = again.max(goes_at);
+                break;
+            }
+            next = key::read_sequence(&key).map_or(next, |sequence| sequence + 1);
+            commit.delete(Keyspace::Messages, key.to_vec());
+            removed += 1;
+        }
+        if removed == STEP_ROWS {
+            again = self.now;
+        }
+        for subscription in &topic.subscriptions {
+            let range = key::delivery(realm, *subscription, first)..key::delivery(realm, *subscription, next);
+            for row in self.store.scan(Keyspace::Settled, range) {
+                commit.delete(Keyspace::Settled, row?.0.to_vec());
+            }
+        }
+        if !commit.is_empty() {
+            self.pending.push(commit);
+        }
+        if let Some(topic) = self.topics.get_mut(&id) {
+            topic.head.first = next;
+            topic.trim_at = (next < topic.head.next).then_some(again);
+            self.changed_topics.insert(id);
+        }
+        Ok(())
+    }
+
+    /// Every message below it has ended on this subscription. `first` is where the topic begins: rows before it
+    /// were deleted, and a scan must not walk over what is left of them.
+    fn lowest_needed(&self, id: SubscriptionId, first: Sequence) -> Result<Sequence, StoreError> {
+        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(Sequence::MAX) };
+        let mut lowest = subscription.cursor.next;
+        if let Some(held) = subscription.held.keys().min() {
+            lowest = lowest.min(*held);
+        }
+        if subscription.cursor.delayed > 0 {
+            let range =
+                key::delivery(subscription.realm, id, first)..key::delivery(subscription.realm, id, lowest);
+            if let Some(row) = self.store.scan(Keyspace::Delayed, range).next() {
+                lowest = key::read_sequence(&row?.0).map_or(lowest, |sequence| lowest.min(sequence));
+            }
+        }
+        Ok(lowest)
+    }
+
+    pub(super) fn tick_topic(&mut self, id: TopicId) -> Result<(), StoreError> {
+        self.expire_messages(id)?;
+        if self.topics.get(&id).is_some_and(|topic| topic.trim_at.is_some_and(|at| at <= self.now)) {
+            self.trim(id)?;
+        }
+        self.wake_topic(id);
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! `/v1/dead-letters`.
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde::{Deserialize, Serialize};
+
+use super::auth::REALM;
+use super::body::Format;
+use super::query::{Asked, cursor, page};
+use super::shape::{HistoryBody, ListBody, MessageBody, PayloadAs, history_body, message_body, queue_name};
+use super::wire::{WireTime, map, name};
+use super::{App, ErrorCode, Problem};
+use crate::domain::id::DeadLetterId;
+use crate::engine::{Command, DeadLetterQuery, DeadLetterView};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    subscription: Option<String>,
+    queue: Option<String>,
+    class: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GetQuery {
+    #[serde(default)]
+    payload_as: PayloadAs,
+}
+
+#[derive(Serialize)]
+struct SummaryAnswer {
+    id: String,
+    subscription: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<String>,
+    reason: String,
+    #[serde(serialize_with = "labels")]
+    labels: Vec<(String, String)>,
+    dead_at: WireTime,
+    topic: String,
+    message_id: String,
+    attempts: u32,
+    failures: u32,
+    replays: u32,
+    cause: Option<&'static str>,
+    class: Option<String>,
+    detail: Option<String>,
+}
+
+#[derive(Serialize)]
+struct DeadLetterAnswer<'a> {
+    #[serde(flatten)]
+    summary: SummaryAnswer,
+    message: MessageBody<'a>,
+    timeline: HistoryBody,
+}
+
+#[derive(Serialize)]
+struct ReplayAnswer {
+    message_id: String,
+    replays: u32,
+}
+
+#[expect(clippy::ptr_arg, reason = "serde hands over a reference to the field")]
+fn labels<S: serde::Serializer>(pairs: &Vec<(String, String)>, serializer: S) -> Result<S::Ok, S::Error> {
+    map(pairs, serializer)
+}
+
+pub(super) async fn list(
+    State(app): State<App>,
+    Asked(query): Asked<ListQuery>,
+    format: Format,
+) -> Result<Response, Problem> {
+    // A queue is given as it is shown, with its subscription, or by its own name.
+    let queue = query.queue.as_deref().map(|text| text.split_once('/').map_or(text, |(_, queue)| queue));
+    let request = DeadLetterQuery {
+        subscription: query.subscription.as_deref().map(|text| name("subscription", text)).transpose()?,
+        queue: queue.map(|text| name("queue", text)).transpose()?,
+        class: query.class,
+        page: page(query.limit, query.cursor.as_deref(), |text| DeadLetterId::parse(text).ok())?,
+    };
+    let listed = app.broker.call(|reply| Command::ListDeadLetters(REALM, request, reply)).await?;
+    let next = listed.next.map(cursor);
+    let items = listed.items.into_iter().map(|view| summary(&view)).collect();
+    Ok(format.ok(&ListBody { items, next }))
+}
+
+pub(super) async fn get(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    Asked(query): Asked<GetQuery>,
+    format: Format,
+) -> Result<Response, Problem> {
+    let id = dead_letter_id(&id)?;
+    let view = app.broker.call(|reply| Command::GetDeadLetter(REALM, id, reply)).await?;
+    let answer = DeadLetterAnswer {
+        summary: summary(&view),
+        message: message_body(view.message_id, &view.topic, &view.row.message, query.payload_as),
+        timeline: history_body(view.subscription.as_str(), view.row.delivery.clone()),
+    };
+    Ok(format.ok(&answer))
+}
+
+pub(super) async fn replay(
+    State(app): State<App>,
+    Path(id): Path<String>,
+    format: Format,
+) -> Result<Response, Problem> {
+    let id = dead_letter_id(&id)?;
+    let replayed = app.broker.call(|reply| Command::ReplayDeadLetter(REALM, id, reply)).await?;
+    let message_id = replayed.message_id.to_string();
+    Ok(format.ok(&ReplayAnswer { message_id, replays: replayed.replays }))
+}
+
+pub(super) async fn discard(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
+    let id = dead_letter_id(&id)?;
+    app.broker.call(|reply| Command::DiscardDeadLetter(REALM, id, reply)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+fn dead_letter_id(text: &str) -> Result<DeadLetterId, Problem> {
+    let detail = "a dead letter's id is what the list gave";
+    DeadLetterId::parse(text).map_err(|_| Problem::new(ErrorCode::InvalidId, detail))
+}
+
+fn summary(view: &DeadLetterView) -> SummaryAnswer {
+    let row = &view.row;
+    let last = row.delivery.history.last();
+    SummaryAnswer {
+        id: view.id.to_string(),
+        subscription: view.subscription.to_string(),
+        queue: row.queue.as_ref().map(|queue| queue_name(view.subscription.as_str(), queue)),
+        reason: row.reason.clone(),
+        labels: row.labels.clone(),
+        dead_at: WireTime(row.dead_at),
+        topic: view.topic.to_string(),
+        message_id: view.message_id.to_string(),
+        attempts: row.delivery.attempt,
+        failures: row.delivery.failures,
+        replays: row.delivery.replays,
+        cause: last.map(|past| past.failure.cause.as_str()),
+        class: last.map(|past| past.failure.class.clone()),
+        detail: last.and_then(|past| past.failure.detail.clone()),
+    }
+}

@@ -1,0 +1,294 @@
+//! Every error that a client can be given: its code, status, and whether trying again can help.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::engine::{Refusal, SettleError};
+use crate::policy;
+
+/// What went wrong, as programs see it. Codes are stable; the texts beside them are not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorCode {
+    /// A batch is empty, or has more items or bytes than are allowed.
+    BatchSize,
+    /// The body is larger than this route takes.
+    BodyTooLarge,
+    /// There is no such dead letter.
+    DeadLetterNotFound,
+    /// The broker failed; its log says how.
+    Internal,
+    /// An attribute's name or value, or their number, is not allowed.
+    InvalidAttribute,
+    /// The body is not what this route takes: syntax, an unknown field, a wrong type.
+    InvalidBody,
+    /// The list cursor is not one that this broker gave out.
+    InvalidCursor,
+    /// A duration is malformed, negative, or out of bounds.
+    InvalidDuration,
+    /// A header is malformed or unknown.
+    InvalidHeader,
+    /// The id is not of the kind asked for.
+    InvalidId,
+    /// A message's key, content type or payload is not allowed.
+    InvalidMessage,
+    /// A name has characters or a length that names may not have.
+    InvalidName,
+    /// The policy refuses its parameters.
+    InvalidParams,
+    /// The upload is not a policy; `reason` says why.
+    InvalidPolicy,
+    /// A query parameter is malformed or unknown.
+    InvalidQuery,
+    /// The receipt is not one of this subscription.
+    InvalidReceipt,
+    /// A setting is out of its bounds.
+    InvalidSetting,
+    /// There can be no more of these.
+    LimitReached,
+    /// The lease cannot be extended that far.
+    MaxLeaseExceeded,
+    /// There is no such message, or it is gone.
+    MessageNotFound,
+    /// The payload is larger than the topic takes.
+    MessageTooLarge,
+    /// The route exists, but not with this method.
+    MethodNotAllowed,
+    /// There is no such route.
+    NotFound,
+    /// The upload is larger than a policy may be.
+    PolicyTooLarge,
+    /// There is no such realm.
+    RealmNotFound,
+    /// The request did not arrive in time.
+    RequestTimeout,
+    /// The broker is shutting down.
+    ShuttingDown,
+    /// The lease of the receipt is over.
+    StaleReceipt,
+    /// There is no such subscription.
+    SubscriptionNotFound,
+    /// Too many pulls wait on the subscription.
+    TooManyWaiters,
+    /// The subscription reads another topic.
+    TopicDiffers,
+    /// The topic has subscriptions.
+    TopicInUse,
+    /// There is no such topic.
+    TopicNotFound,
+    /// The token is missing or wrong.
+    Unauthorized,
+    /// The body's media type is not one that this route takes.
+    UnsupportedMediaType,
+}
+
+impl ErrorCode {
+    /// The code on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BatchSize => "batch_size",
+            Self::BodyTooLarge => "body_too_large",
+            Self::DeadLetterNotFound => "dead_letter_not_found",
+            Self::Internal => "internal",
+            Self::InvalidAttribute => "invalid_attribute",
+            Self::InvalidBody => "invalid_body",
+            Self::InvalidCursor => "invalid_cursor",
+            Self::InvalidDuration => "invalid_duration",
+            Self::InvalidHeader => "invalid_header",
+            Self::InvalidId => "invalid_id",
+            Self::InvalidMessage => "invalid_message",
+            Self::InvalidName => "invalid_name",
+            Self::InvalidParams => "invalid_params",
+            Self::InvalidPolicy => "invalid_policy",
+            Self::InvalidQuery => "invalid_query",
+            Self::InvalidReceipt => "invalid_receipt",
+            Self::InvalidSetting => "invalid_setting",
+            Self::LimitReached => "limit_reached",
+            Self::MaxLeaseExceeded => "max_lease_exceeded",
+            Self::MessageNotFound => "message_not_found",
+            Self::MessageTooLarge => "message_too_large",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::NotFound => "not_found",
+            Self::PolicyTooLarge => "policy_too_large",
+            Self::RealmNotFound => "realm_not_found",
+            Self::RequestTimeout => "request_timeout",
+            Self::ShuttingDown => "shutting_down",
+            Self::StaleReceipt => "stale_receipt",
+            Self::SubscriptionNotFound => "subscription_not_found",
+            Self::TooManyWaiters => "too_many_waiters",
+            Self::TopicDiffers => "topic_differs",
+            Self::TopicInUse => "topic_in_use",
+            Self::TopicNotFound => "topic_not_found",
+            Self::Unauthorized => "unauthorized",
+            Self::UnsupportedMediaType => "unsupported_media_type",
+        }
+    }
+
+    /// The status of an answer that is this error.
+    pub const fn status(self) -> StatusCode {
+        match self {
+            Self::BatchSize
+            | Self::InvalidAttribute
+            | Self::InvalidBody
+            | Self::InvalidCursor
+            | Self::InvalidDuration
+            | Self::InvalidHeader
+            | Self::InvalidId
+            | Self::InvalidMessage
+            | Self::InvalidName
+            | Self::InvalidQuery
+            | Self::InvalidReceipt => StatusCode::BAD_REQUEST,
+            Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::DeadLetterNotFound
+            | Self::MessageNotFound
+            | Self::NotFound
+            | Self::RealmNotFound
+            | Self::SubscriptionNotFound
+            | Self::TopicNotFound => StatusCode::NOT_FOUND,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::LimitReached
+            | Self::MaxLeaseExceeded
+            | Self::StaleReceipt
+            | Self::TopicDiffers
+            | Self::TopicInUse => StatusCode::CONFLICT,
+            Self::BodyTooLarge | Self::MessageTooLarge | Self::PolicyTooLarge => {
+                StatusCode::PAYLOAD_TOO_LARGE
+            }
+            Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::InvalidParams | Self::InvalidPolicy | Self::InvalidSetting => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            Self::TooManyWaiters => StatusCode::TOO_MANY_REQUESTS,
+            Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// Whether the same request can succeed later.
+    pub const fn is_retryable(self) -> bool {
+        matches!(self, Self::Internal | Self::RequestTimeout | Self::ShuttingDown | Self::TooManyWaiters)
+    }
+}
+
+/// An error on its way to a client: RFC 9457.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    /// What went wrong.
+    pub code: ErrorCode,
+    /// What exactly, and what to do about it.
+    pub detail: String,
+    /// The kind of an invalid policy.
+    pub reason: Option<&'static str>,
+}
+
+impl Problem {
+    /// With a text for people.
+    pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into(), reason: None }
+    }
+
+    /// As the body of an answer.
+    pub fn body(&self, request_id: &str) -> String {
+        let status = self.code.status();
+        let body = Body {
+            kind: "about:blank",
+            title: status.canonical_reason().unwrap_or("Error"),
+            status: status.as_u16(),
+            code: self.code.as_str(),
+            detail: &self.detail,
+            reason: self.reason,
+            retryable: self.code.is_retryable(),
+            request_id,
+        };
+        serde_json::to_string(&body).unwrap_or_default()
+    }
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    title: &'a str,
+    status: u16,
+    code: &'a str,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    retryable: bool,
+    request_id: &'a str,
+}
+
+/// The body follows in the outermost layer, which knows the request's id.
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = self.code.status().into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if matches!(self.code, ErrorCode::ShuttingDown | ErrorCode::TooManyWaiters) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if self.code == ErrorCode::Unauthorized {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let code = match &refusal {
+            Refusal::TopicNotFound(_) => ErrorCode::TopicNotFound,
+            Refusal::SubscriptionNotFound(_) => ErrorCode::SubscriptionNotFound,
+            Refusal::MessageNotFound => ErrorCode::MessageNotFound,
+            Refusal::DeadLetterNotFound => ErrorCode::DeadLetterNotFound,
+            Refusal::ModuleNotFound => ErrorCode::Internal,
+            Refusal::TopicInUse(_) => ErrorCode::TopicInUse,
+            Refusal::TopicDiffers { .. } => ErrorCode::TopicDiffers,
+            Refusal::InvalidSetting(_) => ErrorCode::InvalidSetting,
+            Refusal::MessageTooLarge { .. } => ErrorCode::MessageTooLarge,
+            Refusal::LimitReached { .. } => ErrorCode::LimitReached,
+            Refusal::TooManyWaiters(_) => ErrorCode::TooManyWaiters,
+            Refusal::ShuttingDown => ErrorCode::ShuttingDown,
+        };
+        Self::new(code, refusal.to_string())
+    }
+}
+
+impl From<SettleError> for Problem {
+    fn from(error: SettleError) -> Self {
+        let code = match error {
+            SettleError::InvalidReceipt => ErrorCode::InvalidReceipt,
+            SettleError::StaleReceipt => ErrorCode::StaleReceipt,
+            SettleError::MaxLease { .. } => ErrorCode::MaxLeaseExceeded,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<policy::Refusal> for Problem {
+    fn from(refusal: policy::Refusal) -> Self {
+        let code = match &refusal {
+            policy::Refusal::TooLarge { .. } => ErrorCode::PolicyTooLarge,
+            policy::Refusal::Params(_) => ErrorCode::InvalidParams,
+            _ => ErrorCode::InvalidPolicy,
+        };
+        Self { code, detail: refusal.to_string(), reason: Some(refusal.kind()) }
+    }
+}
+
+/// An error of one item of a batch.
+#[derive(Serialize, Clone, PartialEq, Eq, Debug)]
+pub(super) struct ItemError {
+    code: &'static str,
+    detail: String,
+    retryable: bool,
+}
+
+impl From<Problem> for ItemError {
+    fn from(problem: Problem) -> Self {
+        let Problem { code, detail, .. } = problem;
+        Self { code: code.as_str(), detail, retryable: code.is_retryable() }
+    }
+}

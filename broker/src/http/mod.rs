@@ -1,0 +1,113 @@
+//! The HTTP API, the only place that names axum.
+//!
+//! Handlers extract, call one verb of the broker and convert; they hold no rules. [`routes`] is the list of all
+//! routes, [`error`] of all errors, [`wire`] of the values that travel. Start with [`router`].
+
+mod auth;
+mod body;
+mod dead_letters;
+mod error;
+mod messages;
+mod policies;
+mod publish;
+mod pull;
+mod query;
+mod server;
+mod settle;
+mod shape;
+mod subscriptions;
+mod topics;
+mod wire;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderValue, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post, put};
+
+pub use auth::Access;
+pub use error::{ErrorCode, Problem};
+pub use server::Server;
+
+use crate::dispatch::Broker;
+
+/// What handlers share.
+#[derive(Clone)]
+pub struct App {
+    /// The broker.
+    pub broker: Broker,
+    /// Who may come in.
+    pub access: Arc<Access>,
+}
+
+/// The whole API over a broker.
+pub fn router(app: App) -> Router {
+    let authenticated = middleware::from_fn_with_state(app.clone(), auth::authenticate);
+    Router::new()
+        .merge(routes().layer(authenticated))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(async || "ok\n"))
+        .fallback(async || Problem::new(ErrorCode::NotFound, "there is no such route; see the README"))
+        .method_not_allowed_fallback(async || {
+            Problem::new(ErrorCode::MethodNotAllowed, "this route does not take this method")
+        })
+        .layer(middleware::from_fn(finish))
+        .with_state(app)
+}
+
+fn routes() -> Router<App> {
+    Router::new()
+        .route("/v1/topics", get(topics::list))
+        .route("/v1/topics/{topic}", put(topics::put).get(topics::get).delete(topics::delete))
+        .route("/v1/topics/{topic}/messages", post(publish::publish))
+        .route("/v1/messages/{id}", get(messages::get))
+        .route("/v1/subscriptions", get(subscriptions::list))
+        .route(
+            "/v1/subscriptions/{subscription}",
+            put(subscriptions::put)
+                .patch(subscriptions::patch)
+                .get(subscriptions::get)
+                .delete(subscriptions::delete),
+        )
+        .route("/v1/subscriptions/{subscription}/pull", post(pull::pull))
+        .route("/v1/subscriptions/{subscription}/ack", post(settle::ack))
+        .route("/v1/subscriptions/{subscription}/nack", post(settle::nack))
+        .route("/v1/subscriptions/{subscription}/release", post(settle::release))
+        .route("/v1/subscriptions/{subscription}/extend", post(settle::extend))
+        .route("/v1/subscriptions/{subscription}/policy", put(policies::put).get(policies::get))
+        .route("/v1/subscriptions/{subscription}/policy/params", put(policies::put_params))
+        .route("/v1/subscriptions/{subscription}/policy/revisions", get(policies::revisions))
+        .route("/v1/dead-letters", get(dead_letters::list))
+        .route("/v1/dead-letters/{id}", get(dead_letters::get).delete(dead_letters::discard))
+        .route("/v1/dead-letters/{id}/replay", post(dead_letters::replay))
+}
+
+/// Gives every answer a request id, and a problem its body.
+async fn finish(request: Request, next: Next) -> Response {
+    static REQUESTS: AtomicU64 = AtomicU64::new(1);
+    let id = format!("{:08x}-{:x}", std::process::id(), REQUESTS.fetch_add(1, Ordering::Relaxed));
+    let mut response = next.run(request).await;
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        if problem.code == ErrorCode::Internal {
+            tracing::error!(request_id = %id, detail = %problem.detail, "internal error");
+        }
+        let body = problem.body(&id);
+        response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        *response.body_mut() = Body::from(body);
+    } else if response.status().is_client_error() && !response.headers().contains_key(header::CONTENT_TYPE) {
+        // An extractor of the framework said no: it speaks like the rest of the API.
+        let problem = Problem::new(ErrorCode::InvalidQuery, "the path or query of the request is malformed");
+        let body = problem.body(&id);
+        response = problem.into_response();
+        *response.body_mut() = Body::from(body);
+    }
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert("x-request-id", value);
+    }
+    response
+}

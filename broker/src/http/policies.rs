@@ -1,0 +1,165 @@
+//! `/v1/subscriptions/{s}/policy`.
+
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::Response;
+use serde::Serialize;
+
+use super::auth::REALM;
+use super::body::{Format, Given, read};
+use super::query::{Asked, PageQuery, cursor};
+use super::shape::ListBody;
+use super::wire::{JsonPayload, RawJson, WireTime, name};
+use super::{App, ErrorCode, Problem};
+use crate::domain::limits::{MAX_MODULE_BYTES, MAX_PARAMS_BYTES};
+use crate::engine::{AdmittedModule, Command, Refusal, RevisionView, SetPolicy};
+use crate::policy::Description;
+
+#[derive(Serialize)]
+pub(super) struct RevisionAnswer {
+    revision: u32,
+    active: bool,
+    digest: String,
+    name: String,
+    version: String,
+    params: Option<RawJson>,
+    size: u64,
+    trial_fuel: u64,
+    created_at: WireTime,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quarantined: Option<QuarantineAnswer>,
+}
+
+#[derive(Serialize)]
+struct QuarantineAnswer {
+    at: WireTime,
+    fault: String,
+}
+
+#[derive(Serialize)]
+struct UploadAnswer {
+    #[serde(flatten)]
+    revision: RevisionAnswer,
+    exports: [&'static str; 3],
+    summary: String,
+    queues: Vec<String>,
+}
+
+/// A policy's parameters come beside its bytes.
+const PARAMS: &str = "broker-policy-params";
+
+pub(super) async fn put(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+    format: Format,
+    request: Request,
+) -> Result<Response, Problem> {
+    let subscription = name("subscription", &subscription)?;
+    let params = upload_params(request.headers())?;
+    // Before anything is compiled: whose policy is it to be?
+    let known = subscription.clone();
+    app.broker.call(|reply| Command::GetPolicy(REALM, known, reply)).await?;
+    let bytes = read(request.into_body(), MAX_MODULE_BYTES, ErrorCode::PolicyTooLarge).await?;
+    let given = params.unwrap_or_else(|| "{}".to_owned());
+    let admitted = app.broker.programs().admit(bytes.clone(), given.clone()).await;
+    let (program, rehearsal) = admitted.ok_or(Refusal::ShuttingDown)??;
+    let Description { name, version, summary, queues, .. } = program.description().clone();
+    let module =
+        AdmittedModule { digest: program.digest(), bytes, name, version, trial_fuel: rehearsal.fuel };
+    let request = Box::new(SetPolicy { subscription, module: Some(module), params: Some(given) });
+    let put = app.broker.call(|reply| Command::SetPolicy(REALM, request, reply)).await?;
+    let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
+    let revision = revision_answer(put.value);
+    let exports = ["decide", "check", "describe"];
+    Ok(format.answer(status, &UploadAnswer { revision, exports, summary, queues }))
+}
+
+pub(super) async fn put_params(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+    format: Format,
+    Given(params): Given<JsonPayload>,
+) -> Result<Response, Problem> {
+    let subscription = name("subscription", &subscription)?;
+    let params = params_text(&params.0)?;
+    let known = subscription.clone();
+    let active = app.broker.call(|reply| Command::GetPolicy(REALM, known, reply)).await?;
+    let digest = active.row.digest;
+    let module = app.broker.call(|reply| Command::GetModule(REALM, digest, reply)).await?;
+    let tried = app.broker.programs().rehearse(digest, Some(module), params.clone()).await;
+    tried.ok_or(Refusal::ShuttingDown)??;
+    let request = Box::new(SetPolicy { subscription, module: None, params: Some(params) });
+    let put = app.broker.call(|reply| Command::SetPolicy(REALM, request, reply)).await?;
+    let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(format.answer(status, &revision_answer(put.value)))
+}
+
+pub(super) async fn get(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+    format: Format,
+) -> Result<Response, Problem> {
+    let name = name("subscription", &subscription)?;
+    let view = app.broker.call(|reply| Command::GetPolicy(REALM, name, reply)).await?;
+    Ok(format.ok(&revision_answer(view)))
+}
+
+pub(super) async fn revisions(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+    Asked(query): Asked<PageQuery>,
+    format: Format,
+) -> Result<Response, Problem> {
+    let name = name("subscription", &subscription)?;
+    let page = query.page(|text| text.parse().ok())?;
+    let listed = app.broker.call(|reply| Command::ListRevisions(REALM, name, page, reply)).await?;
+    let next = listed.items.last().filter(|_| listed.more).map(|view| cursor(view.number));
+    let items = listed.items.into_iter().map(revision_answer).collect();
+    Ok(format.ok(&ListBody { items, next }))
+}
+
+/// Asks the standard policy whether it takes these parameters.
+pub(super) async fn check_standard(app: &App, given: &JsonPayload) -> Result<String, Problem> {
+    let params = params_text(&given.0)?;
+    let standard = app.broker.standard();
+    let module = Some(standard.bytes.to_vec());
+    let tried = app.broker.programs().rehearse(standard.digest, module, params.clone()).await;
+    tried.ok_or(Refusal::ShuttingDown)??;
+    Ok(params)
+}
+
+fn upload_params(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    if media_type.is_some_and(|given| given != "application/wasm") {
+        return Err(Problem::new(ErrorCode::UnsupportedMediaType, "send application/wasm"));
+    }
+    headers.get(PARAMS).map(|value| params_text(value.as_bytes())).transpose()
+}
+
+/// Parameters are a JSON object, without the spaces between its parts, so that equal ones are equal.
+fn params_text(bytes: &[u8]) -> Result<String, Problem> {
+    if bytes.len() > MAX_PARAMS_BYTES {
+        let detail = format!("parameters have at most {MAX_PARAMS_BYTES} bytes");
+        return Err(Problem::new(ErrorCode::InvalidParams, detail));
+    }
+    let object: Result<serde_json::Map<String, serde_json::Value>, _> = serde_json::from_slice(bytes);
+    let text = object.and_then(|object| serde_json::to_string(&object));
+    text.map_err(|error| {
+        Problem::new(ErrorCode::InvalidParams, format!("parameters are a JSON object: {error}"))
+    })
+}
+
+pub(super) fn revision_answer(view: RevisionView) -> RevisionAnswer {
+    RevisionAnswer {
+        revision: view.number,
+        active: view.active,
+        digest: view.row.digest.to_string(),
+        name: view.row.name,
+        version: view.row.version,
+        params: RawJson::lenient(&view.row.params),
+        size: view.row.size,
+        trial_fuel: view.row.trial_fuel,
+        created_at: WireTime(view.row.created_at),
+        quarantined: view.row.quarantined.map(|(at, fault)| QuarantineAnswer { at: WireTime(at), fault }),
+    }
+}

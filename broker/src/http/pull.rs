@@ -1,0 +1,68 @@
+//! `POST /v1/subscriptions/{s}/pull`.
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::auth::REALM;
+use super::body::{Format, Given};
+use super::shape::{MessageBody, PayloadAs, message_body};
+use super::wire::{GivenDuration, WireTime, name, optional};
+use super::{App, ErrorCode, Problem};
+use crate::domain::limits::MAX_BATCH_ITEMS;
+use crate::engine::{Command, Granted, Pull};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PullBody {
+    max: Option<usize>,
+    wait: Option<GivenDuration>,
+    #[serde(default)]
+    payload_as: PayloadAs,
+}
+
+#[derive(Serialize)]
+struct PullAnswer<'a> {
+    deliveries: Vec<DeliveryAnswer<'a>>,
+}
+
+#[derive(Serialize)]
+struct DeliveryAnswer<'a> {
+    receipt: String,
+    attempt: u32,
+    failures: u32,
+    redelivered: bool,
+    lease_until: WireTime,
+    message: MessageBody<'a>,
+}
+
+pub(super) async fn pull(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+    format: Format,
+    Given(body): Given<PullBody>,
+) -> Result<Response, Problem> {
+    let max = body.max.unwrap_or(1);
+    if max == 0 || max > MAX_BATCH_ITEMS {
+        return Err(Problem::new(ErrorCode::BatchSize, format!("max must be from 1 to {MAX_BATCH_ITEMS}")));
+    }
+    let request = Pull {
+        subscription: name("subscription", &subscription)?,
+        max,
+        wait: optional(body.wait.as_ref(), "wait")?.unwrap_or_default(),
+    };
+    let granted = app.broker.call(|reply| Command::Pull(REALM, request, reply)).await?;
+    let deliveries = granted.iter().map(|granted| delivery(&app, granted, body.payload_as)).collect();
+    Ok(format.ok(&PullAnswer { deliveries }))
+}
+
+fn delivery<'a>(app: &App, granted: &'a Granted, payload_as: PayloadAs) -> DeliveryAnswer<'a> {
+    DeliveryAnswer {
+        receipt: granted.receipt.seal(REALM, app.broker.secret()),
+        attempt: granted.receipt.attempt,
+        failures: granted.failures,
+        redelivered: granted.receipt.attempt > 1,
+        lease_until: WireTime(granted.lease_until),
+        message: message_body(granted.id, &granted.topic, &granted.message, payload_as),
+    }
+}

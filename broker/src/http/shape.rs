@@ -1,0 +1,249 @@
+//! Shapes that several answers share: lists, messages, decisions, histories.
+
+use serde::Serialize;
+
+use super::wire::{BinaryPayload, RawJson, WireDuration, WireTime, map};
+use crate::domain::decision::{Action, Decider, Decision};
+use crate::domain::delivery::{Delivery, PastAttempt};
+use crate::domain::id::MessageId;
+use crate::domain::message::Message;
+use crate::domain::name::Name;
+
+/// A page of a list.
+#[derive(Serialize)]
+pub(super) struct ListBody<T> {
+    pub(super) items: Vec<T>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next: Option<String>,
+}
+
+/// How payloads are given out.
+#[derive(serde::Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum PayloadAs {
+    /// JSON as JSON, everything else as bytes.
+    #[default]
+    Auto,
+    /// Always as bytes: base64 in JSON.
+    Base64,
+}
+
+#[derive(Serialize)]
+pub(super) struct MessageBody<'a> {
+    id: String,
+    topic: &'a str,
+    sequence: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(serialize_with = "pairs")]
+    attributes: &'a [(String, String)],
+    published_at: WireTime,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<WireTime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<RawJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<BinaryPayload>,
+}
+
+fn pairs<S: serde::Serializer>(pairs: &&[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    map(pairs, serializer)
+}
+
+pub(super) fn message_body<'a>(
+    id: MessageId,
+    topic: &'a Name,
+    message: &'a Message,
+    payload_as: PayloadAs,
+) -> MessageBody<'a> {
+    let is_json = message.content_type.as_deref().is_some_and(|given| {
+        let media_type = given.split(';').next().unwrap_or_default().trim();
+        media_type.eq_ignore_ascii_case("application/json") || media_type.ends_with("+json")
+    });
+    let payload =
+        if is_json && payload_as == PayloadAs::Auto { RawJson::exact(&message.payload) } else { None };
+    let payload_base64 = payload.is_none().then(|| BinaryPayload(message.payload.clone()));
+    MessageBody {
+        id: id.to_string(),
+        topic: topic.as_str(),
+        sequence: id.sequence,
+        key: message.key.as_deref(),
+        attributes: &message.attributes,
+        published_at: WireTime(message.published_at),
+        expires_at: message.expires_at.map(WireTime),
+        content_type: message.content_type.as_deref(),
+        payload,
+        payload_base64,
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct DecisionBody {
+    action: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay: Option<WireDuration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_attempt_at: Option<WireTime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    clamped_from: Option<WireDuration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "owned_pairs")]
+    labels: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topic: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pause: Option<PauseBody>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
+    decided_by: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fuel: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_hash: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<FaultBody>,
+}
+
+#[derive(Serialize)]
+struct PauseBody {
+    duration: WireDuration,
+    probes: u32,
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct FaultBody {
+    kind: &'static str,
+    detail: String,
+}
+
+#[expect(clippy::ptr_arg, reason = "serde hands over a reference to the field")]
+fn owned_pairs<S: serde::Serializer>(
+    pairs: &Vec<(String, String)>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    map(pairs, serializer)
+}
+
+pub(super) fn decision_body(subscription: &str, decision: Decision, next: Option<WireTime>) -> DecisionBody {
+    let mut body = DecisionBody {
+        action: decision.action.as_str(),
+        delay: decision.action.delay().map(WireDuration),
+        next_attempt_at: next,
+        clamped_from: decision.clamped_from.map(WireDuration),
+        queue: None,
+        reason: None,
+        labels: Vec::new(),
+        topic: None,
+        pause: decision.pause.map(|pause| PauseBody {
+            duration: WireDuration(pause.duration),
+            probes: pause.probes,
+            reason: pause.reason,
+        }),
+        note: decision.note,
+        decided_by: "policy",
+        revision: None,
+        digest: None,
+        fuel: None,
+        input_hash: None,
+        fault: None,
+    };
+    match decision.action {
+        Action::Retry { .. } => {}
+        Action::DeadLetter { queue, reason, labels } => {
+            body.queue = queue.map(|queue| queue_name(subscription, &queue));
+            body.reason = Some(reason);
+            body.labels = labels;
+        }
+        Action::Forward { topic } => body.topic = Some(topic.to_string()),
+        Action::Drop { reason } => body.reason = Some(reason),
+    }
+    match decision.decider {
+        Decider::Policy { revision, digest, fuel, input } => {
+            body.revision = Some(revision);
+            body.digest = Some(digest.to_string());
+            body.fuel = Some(fuel);
+            body.input_hash = Some(input.0.iter().map(|byte| format!("{byte:02x}")).collect());
+        }
+        Decider::Fallback { revision, digest, fault } => {
+            body.decided_by = "fallback";
+            body.revision = Some(revision);
+            body.digest = Some(digest.to_string());
+            body.fault = Some(FaultBody { kind: fault.kind(), detail: fault.to_string() });
+        }
+        Decider::AttemptLimit => body.decided_by = "attempt_limit",
+    }
+    body
+}
+
+/// A queue's full name.
+pub(super) fn queue_name(subscription: &str, queue: &Name) -> String {
+    format!("{subscription}/{queue}")
+}
+
+/// Counters and history of a delivery.
+#[derive(Serialize)]
+pub(super) struct HistoryBody {
+    attempts: u32,
+    failures: u32,
+    releases: u32,
+    replays: u32,
+    previous_attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_leased_at: Option<WireTime>,
+    history: Vec<AttemptBody>,
+}
+
+#[derive(Serialize)]
+struct AttemptBody {
+    attempt: u32,
+    replay: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leased_at: Option<WireTime>,
+    ended_at: WireTime,
+    cause: &'static str,
+    class: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<WireDuration>,
+    decision: DecisionBody,
+}
+
+pub(super) fn history_body(subscription: &str, delivery: Delivery) -> HistoryBody {
+    HistoryBody {
+        attempts: delivery.attempt,
+        failures: delivery.failures,
+        releases: delivery.releases,
+        replays: delivery.replays,
+        previous_attempts: delivery.previous_attempts,
+        first_leased_at: delivery.first_leased_at.map(WireTime),
+        history: delivery.history.into_iter().map(|past| attempt_body(subscription, past)).collect(),
+    }
+}
+
+fn attempt_body(subscription: &str, past: PastAttempt) -> AttemptBody {
+    AttemptBody {
+        attempt: past.attempt,
+        replay: past.replay,
+        leased_at: past.leased_at.map(WireTime),
+        ended_at: WireTime(past.ended_at),
+        cause: past.failure.cause.as_str(),
+        class: past.failure.class,
+        code: past.failure.code,
+        detail: past.failure.detail,
+        retry_after: past.failure.retry_after.map(WireDuration),
+        decision: decision_body(subscription, past.decision, None),
+    }
+}

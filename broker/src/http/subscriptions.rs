@@ -1,0 +1,225 @@
+//! `/v1/subscriptions`.
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde::{Deserialize, Serialize};
+
+use super::auth::REALM;
+use super::body::{Format, Given};
+use super::policies::{RevisionAnswer, check_standard, revision_answer};
+use super::query::{Asked, PageQuery, cursor};
+use super::shape::ListBody;
+use super::wire::{GivenDuration, JsonPayload, RawJson, WireDuration, WireTime, name, optional};
+use super::{App, ErrorCode, Problem};
+use crate::domain::circuit::Circuit;
+use crate::domain::name::Name;
+use crate::domain::settings::{Mode, Start};
+use crate::engine::{Command, PutSubscription, Replace, SubscriptionChange, SubscriptionView};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SubscriptionBody {
+    topic: Option<String>,
+    mode: Option<String>,
+    start: Option<GivenStart>,
+    lease: Option<GivenDuration>,
+    max_lease: Option<GivenDuration>,
+    max_in_flight: Option<u32>,
+    min_delay: Option<GivenDuration>,
+    max_delay: Option<GivenDuration>,
+    attempt_limit: Option<u32>,
+    fallback_delay: Option<GivenDuration>,
+    fault_limit: Option<u32>,
+    forward_to: Option<Vec<String>>,
+    inspect_payload: Option<bool>,
+    retry: Option<JsonPayload>,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum GivenStart {
+    Earliest,
+    Latest,
+}
+
+#[derive(Serialize)]
+pub(super) struct SubscriptionAnswer {
+    name: String,
+    topic: String,
+    mode: &'static str,
+    start: &'static str,
+    lease: WireDuration,
+    max_lease: WireDuration,
+    max_in_flight: u32,
+    min_delay: WireDuration,
+    max_delay: WireDuration,
+    attempt_limit: u32,
+    fallback_delay: WireDuration,
+    fault_limit: u32,
+    forward_to: Vec<String>,
+    inspect_payload: bool,
+    retry: Option<RawJson>,
+    created_at: WireTime,
+    policy: RevisionAnswer,
+    backlog: u64,
+    in_flight: u64,
+    delayed: u64,
+    dead_letters: u64,
+    circuit: CircuitAnswer,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+enum CircuitAnswer {
+    Closed,
+    Open { until: WireTime, probes: u32, reason: String },
+    HalfOpen { probes: u32, reason: String },
+}
+
+pub(super) async fn put(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+    format: Format,
+    Given(body): Given<SubscriptionBody>,
+) -> Result<Response, Problem> {
+    if body.topic.is_none() {
+        return Err(Problem::new(ErrorCode::InvalidBody, "topic: say which topic it reads"));
+    }
+    store(&app, &subscription, body, Replace::All, format).await
+}
+
+pub(super) async fn patch(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+    format: Format,
+    Given(body): Given<SubscriptionBody>,
+) -> Result<Response, Problem> {
+    if body.topic.is_some() || body.start.is_some() || body.mode.is_some() {
+        let detail = "topic, start and mode are fixed when a subscription is created";
+        return Err(Problem::new(ErrorCode::InvalidBody, detail));
+    }
+    store(&app, &subscription, body, Replace::Named, format).await
+}
+
+async fn store(
+    app: &App,
+    subscription: &str,
+    body: SubscriptionBody,
+    replace: Replace,
+    format: Format,
+) -> Result<Response, Problem> {
+    let retry = match &body.retry {
+        Some(given) => Some(check_standard(app, given).await?),
+        None => None,
+    };
+    let request = PutSubscription {
+        name: name("subscription", subscription)?,
+        topic: body.topic.as_deref().map(|topic| name("topic", topic)).transpose()?,
+        change: change(&body)?,
+        replace,
+        retry,
+    };
+    let request = Box::new(request);
+    let put = app.broker.call(|reply| Command::PutSubscription(REALM, request, reply)).await?;
+    let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(format.answer(status, &answer(put.value)))
+}
+
+fn change(body: &SubscriptionBody) -> Result<SubscriptionChange, Problem> {
+    let topics = |names: &Vec<String>| names.iter().map(|text| name("forward_to", text)).collect();
+    Ok(SubscriptionChange {
+        mode: body.mode.as_deref().map(mode).transpose()?,
+        start: body.start.map(|start| match start {
+            GivenStart::Earliest => Start::Earliest,
+            GivenStart::Latest => Start::Latest,
+        }),
+        lease: optional(body.lease.as_ref(), "lease")?,
+        max_lease: optional(body.max_lease.as_ref(), "max_lease")?,
+        max_in_flight: body.max_in_flight,
+        min_delay: optional(body.min_delay.as_ref(), "min_delay")?,
+        max_delay: optional(body.max_delay.as_ref(), "max_delay")?,
+        attempt_limit: body.attempt_limit,
+        fallback_delay: optional(body.fallback_delay.as_ref(), "fallback_delay")?,
+        fault_limit: body.fault_limit,
+        forward_to: body.forward_to.as_ref().map(topics).transpose()?,
+        inspect_payload: body.inspect_payload,
+    })
+}
+
+fn mode(text: &str) -> Result<Mode, Problem> {
+    match text {
+        "acked" => Ok(Mode::Acked),
+        _ => Err(Problem::new(ErrorCode::InvalidSetting, "mode: this version has \"acked\"")),
+    }
+}
+
+pub(super) async fn get(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+    format: Format,
+) -> Result<Response, Problem> {
+    let name = name("subscription", &subscription)?;
+    let view = app.broker.call(|reply| Command::GetSubscription(REALM, name, reply)).await?;
+    Ok(format.ok(&answer(view)))
+}
+
+pub(super) async fn list(
+    State(app): State<App>,
+    Asked(query): Asked<PageQuery>,
+    format: Format,
+) -> Result<Response, Problem> {
+    let page = query.page(|text| Name::new(text).ok())?;
+    let listed = app.broker.call(|reply| Command::ListSubscriptions(REALM, page, reply)).await?;
+    let next = listed.items.last().filter(|_| listed.more).map(|view| cursor(&view.row.name));
+    let items = listed.items.into_iter().map(answer).collect();
+    Ok(format.ok(&ListBody { items, next }))
+}
+
+pub(super) async fn delete(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+) -> Result<Response, Problem> {
+    let name = name("subscription", &subscription)?;
+    app.broker.call(|reply| Command::DeleteSubscription(REALM, name, reply)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+fn answer(view: SubscriptionView) -> SubscriptionAnswer {
+    let settings = view.row.settings;
+    SubscriptionAnswer {
+        name: view.row.name.to_string(),
+        topic: view.topic.to_string(),
+        mode: match settings.mode {
+            Mode::Acked => "acked",
+        },
+        start: match settings.start {
+            Start::Earliest => "earliest",
+            Start::Latest => "latest",
+        },
+        lease: WireDuration(settings.lease),
+        max_lease: WireDuration(settings.max_lease),
+        max_in_flight: settings.max_in_flight,
+        min_delay: WireDuration(settings.min_delay),
+        max_delay: WireDuration(settings.max_delay),
+        attempt_limit: settings.attempt_limit,
+        fallback_delay: WireDuration(settings.fallback_delay),
+        fault_limit: settings.fault_limit,
+        forward_to: settings.forward_to.iter().map(Name::to_string).collect(),
+        inspect_payload: settings.inspect_payload,
+        retry: RawJson::lenient(&view.row.retry),
+        created_at: WireTime(view.row.created_at),
+        policy: revision_answer(view.revision),
+        backlog: view.backlog,
+        in_flight: view.in_flight,
+        delayed: view.cursor.delayed,
+        dead_letters: view.cursor.dead,
+        circuit: match view.cursor.circuit {
+            Circuit::Closed => CircuitAnswer::Closed,
+            Circuit::Open { until, probes, reason } => {
+                CircuitAnswer::Open { until: WireTime(until), probes, reason }
+            }
+            Circuit::HalfOpen { probes, reason } => CircuitAnswer::HalfOpen { probes, reason },
+        },
+    }
+}

@@ -1,0 +1,92 @@
+//! `/v1/topics`.
+
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use serde::{Deserialize, Serialize};
+
+use super::auth::REALM;
+use super::body::{Format, Given};
+use super::query::{Asked, PageQuery, cursor};
+use super::shape::ListBody;
+use super::wire::{GivenDuration, WireDuration, WireTime, name, optional};
+use super::{App, Problem};
+use crate::domain::name::Name;
+use crate::domain::settings::TopicSettings;
+use crate::engine::{Command, PutTopic, TopicView};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TopicBody {
+    keep_acked: Option<GivenDuration>,
+    max_message_bytes: Option<usize>,
+}
+
+#[derive(Serialize)]
+pub(super) struct TopicAnswer {
+    name: String,
+    keep_acked: WireDuration,
+    max_message_bytes: usize,
+    created_at: WireTime,
+    next_sequence: u64,
+    first_sequence: u64,
+    subscriptions: usize,
+}
+
+pub(super) async fn put(
+    State(app): State<App>,
+    Path(topic): Path<String>,
+    format: Format,
+    Given(body): Given<TopicBody>,
+) -> Result<Response, Problem> {
+    let name = name("topic", &topic)?;
+    let default = TopicSettings::default();
+    let settings = TopicSettings {
+        keep_acked: optional(body.keep_acked.as_ref(), "keep_acked")?.unwrap_or(default.keep_acked),
+        max_message_bytes: body.max_message_bytes.unwrap_or(default.max_message_bytes),
+    };
+    let request = PutTopic { name, settings };
+    let put = app.broker.call(|reply| Command::PutTopic(REALM, request, reply)).await?;
+    let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(format.answer(status, &answer(put.value)))
+}
+
+pub(super) async fn get(
+    State(app): State<App>,
+    Path(topic): Path<String>,
+    format: Format,
+) -> Result<Response, Problem> {
+    let name = name("topic", &topic)?;
+    let view = app.broker.call(|reply| Command::GetTopic(REALM, name, reply)).await?;
+    Ok(format.ok(&answer(view)))
+}
+
+pub(super) async fn list(
+    State(app): State<App>,
+    Asked(query): Asked<PageQuery>,
+    format: Format,
+) -> Result<Response, Problem> {
+    let page = query.page(|text| Name::new(text).ok())?;
+    let listed = app.broker.call(|reply| Command::ListTopics(REALM, page, reply)).await?;
+    let next = listed.items.last().filter(|_| listed.more).map(|view| cursor(&view.row.name));
+    let items = listed.items.into_iter().map(answer).collect();
+    Ok(format.ok(&ListBody { items, next }))
+}
+
+pub(super) async fn delete(State(app): State<App>, Path(topic): Path<String>) -> Result<Response, Problem> {
+    let name = name("topic", &topic)?;
+    app.broker.call(|reply| Command::DeleteTopic(REALM, name, reply)).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+fn answer(view: TopicView) -> TopicAnswer {
+    TopicAnswer {
+        name: view.row.name.to_string(),
+        keep_acked: WireDuration(view.row.settings.keep_acked),
+        max_message_bytes: view.row.settings.max_message_bytes,
+        created_at: WireTime(view.row.created_at),
+        next_sequence: view.head.next,
+        first_sequence: view.head.first,
+        subscriptions: view.subscriptions,
+    }
+}

@@ -1,0 +1,226 @@
+//! Values as they travel: durations, moments, payloads.
+
+use std::fmt;
+use std::time::{Duration, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::de::{Error as _, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use super::error::{ErrorCode, Problem};
+use crate::domain::limits::MAX_DELAY;
+use crate::domain::name::Name;
+use crate::domain::time::Timestamp;
+
+/// A duration as given: a humantime text or a number of seconds, not yet checked.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum GivenDuration {
+    /// Such as "1h30m".
+    Text(String),
+    /// Seconds.
+    Seconds(f64),
+}
+
+impl GivenDuration {
+    /// The duration, if it is one between zero and the longest delay there is.
+    ///
+    /// # Errors
+    /// [`ErrorCode::InvalidDuration`], naming the field.
+    pub(super) fn check(&self, field: &str) -> Result<Duration, Problem> {
+        let duration = match self {
+            Self::Text(text) => humantime::parse_duration(text).map_err(|error| error.to_string()),
+            Self::Seconds(seconds) => {
+                Duration::try_from_secs_f64(*seconds).map_err(|error| error.to_string())
+            }
+        };
+        let bad = |why: &str| {
+            let detail = format!(
+                "{field}: {why}; give a text such as \"500ms\", \"5s\" or \"2m\", or a number of seconds, up to a year"
+            );
+            Problem::new(ErrorCode::InvalidDuration, detail)
+        };
+        match duration {
+            Ok(duration) if duration <= MAX_DELAY => Ok(duration),
+            Ok(_) => Err(bad("longer than a year")),
+            Err(why) => Err(bad(&why)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for GivenDuration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Given;
+        impl Visitor<'_> for Given {
+            type Value = GivenDuration;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a duration such as \"500ms\", \"5s\" or \"2m\", or a number of seconds")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<GivenDuration, E> {
+                Ok(GivenDuration::Text(text.to_owned()))
+            }
+
+            fn visit_u64<E>(self, seconds: u64) -> Result<GivenDuration, E> {
+                Ok(GivenDuration::Seconds(seconds as f64))
+            }
+
+            fn visit_i64<E>(self, seconds: i64) -> Result<GivenDuration, E> {
+                Ok(GivenDuration::Seconds(seconds as f64))
+            }
+
+            fn visit_f64<E>(self, seconds: f64) -> Result<GivenDuration, E> {
+                Ok(GivenDuration::Seconds(seconds))
+            }
+        }
+        deserializer.deserialize_any(Given)
+    }
+}
+
+/// Checks a duration that may be absent.
+///
+/// # Errors
+/// As [`GivenDuration::check`].
+pub(super) fn optional(given: Option<&GivenDuration>, field: &str) -> Result<Option<Duration>, Problem> {
+    given.map(|given| given.check(field)).transpose()
+}
+
+/// A duration in an answer: humantime without spaces, so that it can be given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct WireDuration(pub Duration);
+
+impl Serialize for WireDuration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Millisecond steps: finer ones are never kept.
+        let millis = Duration::from_millis(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX));
+        serializer.serialize_str(&humantime::format_duration(millis).to_string().replace(' ', ""))
+    }
+}
+
+/// A moment in an answer: RFC 3339 with milliseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct WireTime(pub Timestamp);
+
+impl Serialize for WireTime {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let since = Duration::from_millis(self.0.as_millis());
+        match UNIX_EPOCH.checked_add(since) {
+            // The formatter refuses years that RFC 3339 cannot write.
+            Some(time) if since.as_secs() <= LAST_SECOND => {
+                serializer.collect_str(&humantime::format_rfc3339_millis(time))
+            }
+            _ => serializer.serialize_str("9999-12-31T23:59:59.999Z"),
+        }
+    }
+}
+
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// A JSON value that is kept as the bytes it was given in.
+#[derive(Clone, Debug)]
+pub(super) struct JsonPayload(pub bytes::Bytes);
+
+impl<'de> Deserialize<'de> for JsonPayload {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            let raw = Box::<RawValue>::deserialize(deserializer)?;
+            return Ok(Self(Box::<str>::from(raw).into_string().into()));
+        }
+        let value = serde_json::Value::deserialize(deserializer)?;
+        serde_json::to_vec(&value).map(|bytes| Self(bytes.into())).map_err(D::Error::custom)
+    }
+}
+
+/// Bytes that are base64 in JSON.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct BinaryPayload(pub bytes::Bytes);
+
+impl<'de> Deserialize<'de> for BinaryPayload {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        if deserializer.is_human_readable() {
+            let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
+            return BASE64.decode(text.as_bytes()).map(|bytes| Self(bytes.into())).map_err(D::Error::custom);
+        }
+        serde_bytes::ByteBuf::deserialize(deserializer).map(|bytes| Self(bytes.into_vec().into()))
+    }
+}
+
+impl Serialize for BinaryPayload {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            serializer.serialize_str(&BASE64.encode(&self.0))
+        } else {
+            serializer.serialize_bytes(&self.0)
+        }
+    }
+}
+
+/// A JSON value that goes out as the bytes it came in.
+#[derive(Clone, Debug)]
+pub(super) struct RawJson(Box<RawValue>);
+
+impl RawJson {
+    /// `None` if the bytes are not JSON, or not JSON alone: then only their exact bytes will do.
+    pub(super) fn exact(bytes: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let raw: &RawValue = serde_json::from_str(text).ok()?;
+        (raw.get().len() == text.len()).then(|| Self(raw.to_owned()))
+    }
+
+    /// What the text of a policy's parameters is.
+    pub(super) fn lenient(text: &str) -> Option<Self> {
+        RawValue::from_string(text.to_owned()).ok().map(Self)
+    }
+}
+
+impl Serialize for RawJson {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() {
+            return self.0.serialize(serializer);
+        }
+        let value: serde_json::Value =
+            serde_json::from_str(self.0.get()).map_err(serde::ser::Error::custom)?;
+        value.serialize(serializer)
+    }
+}
+
+/// Checks a name.
+///
+/// # Errors
+/// [`ErrorCode::InvalidName`], saying of what.
+pub(super) fn name(what: &str, text: &str) -> Result<Name, Problem> {
+    Name::new(text).map_err(|error| Problem::new(ErrorCode::InvalidName, format!("{what}: {error}")))
+}
+
+/// Names and values as a JSON object, in their order.
+pub(super) fn map<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
+}
+
+/// A JSON object of texts, in its order, with names that occur twice kept for the check to find.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Pairs(pub Vec<(String, String)>);
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Pairs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of texts")
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some(pair) = map.next_entry()? {
+                    pairs.push(pair);
+                }
+                Ok(Pairs(pairs))
+            }
+        }
+        deserializer.deserialize_map(Object)
+    }
+}

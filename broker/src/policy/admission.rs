@@ -1,0 +1,148 @@
+//! From uploaded bytes to a [`Program`].
+//!
+//! Compiling hostile bytes may take long and use much memory before a limit here stops it, so an upload is
+//! first admitted in a child process with limits of its own. What that survives, this process survives.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use wasmparser::{Parser, Payload};
+use wasmtime::Engine;
+use wasmtime::component::{Component, ComponentExportIndex};
+use wit_component::ComponentEncoder;
+
+use crate::domain::decision::{Fault, cut};
+use crate::domain::digest::Digest;
+use crate::domain::name::{InvalidName, Name};
+
+use super::contract::INTERFACE;
+use super::output::Description;
+use super::program::{Guest, Program};
+use super::refusal::Refusal;
+use super::rehearsal::Rehearsal;
+use super::sandbox::Sandbox;
+
+impl Sandbox {
+    /// Makes an upload ready and tries it with the params it is to run with.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the bytes are not a policy, the policy refuses the params, or it breaks on any of the
+    /// standard contexts.
+    pub fn admit(&self, bytes: &[u8], params: &str) -> Result<(Arc<Program>, Rehearsal), Refusal> {
+        let program = self.load(bytes)?;
+        let rehearsal = program.rehearse(params)?;
+        Ok((program, rehearsal))
+    }
+
+    /// Makes bytes ready that were admitted before. Takes a core module as the compiler left it, or a component.
+    ///
+    /// # Errors
+    /// [`Refusal`] if the bytes are not a policy, or it breaks when it describes itself.
+    pub fn load(&self, bytes: &[u8]) -> Result<Arc<Program>, Refusal> {
+        let limit = self.limits().module_bytes;
+        if bytes.len() > limit {
+            return Err(Refusal::TooLarge { size: bytes.len(), limit });
+        }
+        let component = Component::from_binary(self.engine(), &component(bytes)?).map_err(invalid)?;
+        let imports = component.component_type();
+        let imports: Vec<_> = imports.imports(self.engine()).map(|(name, _)| name.to_owned()).collect();
+        if !imports.is_empty() {
+            return Err(Refusal::Imports(imports));
+        }
+        let guest = self.link(&component)?;
+        guest.typecheck()?;
+        let description = guest.description()?;
+        Ok(Arc::new(Program { digest: Digest::of(bytes), size: bytes.len(), description, guest }))
+    }
+
+    fn link(&self, component: &Component) -> Result<Guest, Refusal> {
+        let pre = self.linker().instantiate_pre(component).map_err(invalid)?;
+        let missing = |name: &str| Refusal::MissingExport(name.to_owned());
+        let interface = component.get_export_index(None, INTERFACE).ok_or_else(|| missing(INTERFACE))?;
+        let function = |name: &str| -> Result<ComponentExportIndex, Refusal> {
+            component
+                .get_export_index(Some(&interface), name)
+                .ok_or_else(|| missing(&format!("{INTERFACE}#{name}")))
+        };
+        Ok(Guest {
+            sandbox: self.clone(),
+            pre,
+            decide: function("decide")?,
+            check: function("check")?,
+            describe: function("describe")?,
+        })
+    }
+}
+
+/// The bytes as a component: as they are, or around the core module that they are.
+fn component(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
+    if Engine::detect_precompiled(bytes).is_some() {
+        return Err(Refusal::Precompiled);
+    }
+    if Parser::is_component(bytes) {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    if !Parser::is_core_wasm(bytes) {
+        return Err(Refusal::NotWasm);
+    }
+    let imports = core_imports(bytes).map_err(|error| Refusal::Invalid(cut(error.to_string())))?;
+    if !imports.is_empty() {
+        return Err(Refusal::Imports(imports));
+    }
+    let mismatch = |error| Refusal::Contract(cut(format!("{error:#}")));
+    let (contract, _) = wit_component::metadata::decode(bytes).map_err(mismatch)?;
+    if contract.is_none() {
+        return Err(Refusal::NoContract);
+    }
+    // The engine validates what it compiles, and knows which proposals are allowed.
+    let mut encoder = ComponentEncoder::default();
+    let component = encoder.validate(false).module(bytes).and_then(|encoder| encoder.encode());
+    component.map(Cow::Owned).map_err(mismatch)
+}
+
+fn core_imports(bytes: &[u8]) -> wasmparser::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for payload in Parser::new(0).parse_all(bytes) {
+        if let Payload::ImportSection(imports) = payload? {
+            for import in imports.into_imports() {
+                let import = import?;
+                names.push(format!("{}.{}", import.module, import.name));
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn invalid(error: wasmtime::Error) -> Refusal {
+    Refusal::Invalid(cut(format!("{error:#}")))
+}
+
+impl Guest {
+    /// Checks the types of all three functions on an instance, which also shows that one can be made.
+    fn typecheck(&self) -> Result<(), Refusal> {
+        let (result, _) = self.run(|store, instance| {
+            let types = self.decide(store, instance).map(drop);
+            let types = types.and(self.check(store, instance).map(drop));
+            Ok(types.and(self.describe(store, instance).map(drop)))
+        });
+        result.map_err(broke("start"))?.map_err(|error| Refusal::Contract(cut(format!("{error:#}"))))
+    }
+
+    fn description(&self) -> Result<Description, Refusal> {
+        let (result, _) = self.run(|store, instance| self.describe(store, instance)?.call(store, ()));
+        let (description,) = result.map_err(broke("describe"))?;
+        let description = Description::from(description);
+        let bad = |what: &str, text: &str, reason: InvalidName| {
+            Refusal::Description(format!("its {what} {:?}: {reason}", cut(text.to_owned())))
+        };
+        Name::new(&description.name).map_err(|reason| bad("name", &description.name, reason))?;
+        for queue in &description.queues {
+            Name::new(queue).map_err(|reason| bad("queue", queue, reason))?;
+        }
+        Ok(description)
+    }
+}
+
+fn broke(call: &str) -> impl FnOnce(Fault) -> Refusal {
+    |fault| Refusal::Fault { call: call.to_owned(), fault }
+}

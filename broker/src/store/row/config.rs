@@ -1,0 +1,310 @@
+//! Rows of `topics`, `heads`, `subscriptions`, `cursors` and `revisions`.
+
+use super::delivery::name;
+use super::{Damaged, Reader, Row, Writer};
+use crate::domain::circuit::Circuit;
+use crate::domain::digest::Digest;
+use crate::domain::id::{Sequence, TopicId};
+use crate::domain::name::Name;
+use crate::domain::settings::{Mode, Start, SubscriptionSettings, TopicSettings};
+use crate::domain::time::Timestamp;
+
+/// A topic as configured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TopicRow {
+    /// Its name.
+    pub name: Name,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// Its settings.
+    pub settings: TopicSettings,
+}
+
+/// How far a topic has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HeadRow {
+    /// The sequence of the next message.
+    pub next: Sequence,
+    /// Every message below it is gone.
+    pub first: Sequence,
+}
+
+/// A subscription as configured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SubscriptionRow {
+    /// Its name.
+    pub name: Name,
+    /// What it reads.
+    pub topic: TopicId,
+    /// The first message that it gets.
+    pub first: Sequence,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// Its settings.
+    pub settings: SubscriptionSettings,
+    /// The parameters of the standard policy, as JSON text.
+    pub retry: String,
+    /// The revision that decides.
+    pub active_revision: u32,
+}
+
+/// How far a subscription has come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CursorRow {
+    /// The lowest sequence it never leased.
+    pub next: Sequence,
+    /// Rows in `delayed` that wait for another attempt.
+    pub delayed: u64,
+    /// Rows in `delayed` and `settled` at or above `next`: what the cursor has to look out for.
+    pub ahead: u64,
+    /// Rows in `dead_letters`.
+    pub dead: u64,
+    /// Whether its deliveries flow.
+    pub circuit: Circuit,
+}
+
+impl CursorRow {
+    /// That of a subscription which has not moved yet.
+    pub const fn at(next: Sequence) -> Self {
+        Self { next, delayed: 0, ahead: 0, dead: 0, circuit: Circuit::Closed }
+    }
+}
+
+/// One revision of a subscription's policy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RevisionRow {
+    /// The module.
+    pub digest: Digest,
+    /// Its parameters, as JSON text.
+    pub params: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// What the policy says of itself.
+    pub name: String,
+    /// What the policy says of itself.
+    pub version: String,
+    /// Size of the module in bytes; 0 for the built-in one.
+    pub size: u64,
+    /// The most fuel that a trial decision burnt.
+    pub trial_fuel: u64,
+    /// When it was taken out of service after too many faults, and the last of them.
+    pub quarantined: Option<(Timestamp, String)>,
+}
+
+impl Row for TopicRow {
+    fn write(&self, out: &mut Writer) {
+        out.text(self.name.as_str());
+        out.time(self.created_at);
+        out.duration(self.settings.keep_acked);
+        out.u64(self.settings.max_message_bytes as u64);
+    }
+
+    fn read(from: &mut Reader) -> Result<Self, Damaged> {
+        Ok(Self {
+            name: name(from)?,
+            created_at: from.time()?,
+            settings: TopicSettings {
+                keep_acked: from.duration()?,
+                max_message_bytes: usize::try_from(from.u64()?).map_err(|_| Damaged)?,
+            },
+        })
+    }
+}
+
+impl Row for HeadRow {
+    fn write(&self, out: &mut Writer) {
+        out.u64(self.next);
+        out.u64(self.first);
+    }
+
+    fn read(from: &mut Reader) -> Result<Self, Damaged> {
+        Ok(Self { next: from.u64()?, first: from.u64()? })
+    }
+}
+
+impl Row for SubscriptionRow {
+    fn write(&self, out: &mut Writer) {
+        out.text(self.name.as_str());
+        out.u32(self.topic.0);
+        out.u64(self.first);
+        out.time(self.created_at);
+        self.settings.write(out);
+        out.text(&self.retry);
+        out.u32(self.active_revision);
+    }
+
+    fn read(from: &mut Reader) -> Result<Self, Damaged> {
+        Ok(Self {
+            name: name(from)?,
+            topic: TopicId(from.u32()?),
+            first: from.u64()?,
+            created_at: from.time()?,
+            settings: SubscriptionSettings::read(from)?,
+            retry: from.text()?,
+            active_revision: from.u32()?,
+        })
+    }
+}
+
+impl Row for SubscriptionSettings {
+    fn write(&self, out: &mut Writer) {
+        out.u8(match self.mode {
+            Mode::Acked => 0,
+        });
+        out.u8(match self.start {
+            Start::Earliest => 0,
+            Start::Latest => 1,
+        });
+        out.duration(self.lease);
+        out.duration(self.max_lease);
+        out.u32(self.max_in_flight);
+        out.duration(self.min_delay);
+        out.duration(self.max_delay);
+        out.u32(self.attempt_limit);
+        out.duration(self.fallback_delay);
+        out.u32(self.fault_limit);
+        out.list(&self.forward_to, |out, topic| out.text(topic.as_str()));
+        out.flag(self.inspect_payload);
+    }
+
+    fn read(from: &mut Reader) -> Result<Self, Damaged> {
+        Ok(Self {
+            mode: match from.u8()? {
+                0 => Mode::Acked,
+                _ => return Err(Damaged),
+            },
+            start: match from.u8()? {
+                0 => Start::Earliest,
+                1 => Start::Latest,
+                _ => return Err(Damaged),
+            },
+            lease: from.duration()?,
+            max_lease: from.duration()?,
+            max_in_flight: from.u32()?,
+            min_delay: from.duration()?,
+            max_delay: from.duration()?,
+            attempt_limit: from.u32()?,
+            fallback_delay: from.duration()?,
+            fault_limit: from.u32()?,
+            forward_to: from.list(name)?,
+            inspect_payload: from.flag()?,
+        })
+    }
+}
+
+impl Row for CursorRow {
+    fn write(&self, out: &mut Writer) {
+        out.u64(self.next);
+        out.u64(self.delayed);
+        out.u64(self.ahead);
+        out.u64(self.dead);
+        match &self.circuit {
+            Circuit::Closed => out.u8(0),
+            Circuit::Open { until, probes, reason } => {
+                out.u8(1);
+                out.time(*until);
+                out.u32(*probes);
+                out.text(reason);
+            }
+            Circuit::HalfOpen { probes, reason } => {
+                out.u8(2);
+                out.u32(*probes);
+                out.text(reason);
+            }
+        }
+    }
+
+    fn read(from: &mut Reader) -> Result<Self, Damaged> {
+        Ok(Self {
+            next: from.u64()?,
+            delayed: from.u64()?,
+            ahead: from.u64()?,
+            dead: from.u64()?,
+            circuit: match from.u8()? {
+                0 => Circuit::Closed,
+                1 => Circuit::Open { until: from.time()?, probes: from.u32()?, reason: from.text()? },
+                2 => Circuit::HalfOpen { probes: from.u32()?, reason: from.text()? },
+                _ => return Err(Damaged),
+            },
+        })
+    }
+}
+
+impl Row for RevisionRow {
+    fn write(&self, out: &mut Writer) {
+        out.bytes.extend_from_slice(&self.digest.0);
+        out.text(&self.params);
+        out.time(self.created_at);
+        out.text(&self.name);
+        out.text(&self.version);
+        out.u64(self.size);
+        out.u64(self.trial_fuel);
+        out.option(self.quarantined.as_ref(), |out, (at, fault)| {
+            out.time(*at);
+            out.text(fault);
+        });
+    }
+
+    fn read(from: &mut Reader) -> Result<Self, Damaged> {
+        Ok(Self {
+            digest: Digest(from.array()?),
+            params: from.text()?,
+            created_at: from.time()?,
+            name: from.text()?,
+            version: from.text()?,
+            size: from.u64()?,
+            trial_fuel: from.u64()?,
+            quarantined: from.option(|from| Ok((from.time()?, from.text()?)))?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use super::*;
+
+    fn reads_back<R: Row + PartialEq + Debug>(row: &R) {
+        assert_eq!(&R::decode(row.encode()).expect("a row"), row);
+    }
+
+    #[test]
+    fn configuration_reads_back() {
+        let name = Name::new("orders").expect("a name");
+        let at = Timestamp::from_millis(1);
+        reads_back(&TopicRow { name: name.clone(), created_at: at, settings: TopicSettings::default() });
+        reads_back(&HeadRow { next: 1, first: u64::MAX });
+        reads_back(&SubscriptionRow {
+            name: name.clone(),
+            topic: TopicId(4),
+            first: 12,
+            created_at: at,
+            settings: SubscriptionSettings { forward_to: vec![name], ..SubscriptionSettings::default() },
+            retry: "{}".to_owned(),
+            active_revision: 1,
+        });
+        reads_back(&RevisionRow {
+            digest: Digest([3; 32]),
+            params: "{}".to_owned(),
+            created_at: at,
+            name: "standard".to_owned(),
+            version: "0.1.0".to_owned(),
+            size: 7,
+            trial_fuel: 4_000,
+            quarantined: Some((at, "trap".to_owned())),
+        });
+    }
+
+    #[test]
+    fn cursors_read_back_with_each_circuit() {
+        let reason = || "429".to_owned();
+        for circuit in [
+            Circuit::Closed,
+            Circuit::Open { until: Timestamp::MAX, probes: 1, reason: reason() },
+            Circuit::HalfOpen { probes: 3, reason: reason() },
+        ] {
+            reads_back(&CursorRow { next: 9, delayed: 1, ahead: 2, dead: 3, circuit });
+        }
+    }
+}
