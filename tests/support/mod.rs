@@ -2,7 +2,7 @@
 //!
 //! Helpers hide mechanics (sockets, JSON, waiting), never what a test expects. Start with [`Broker::start`].
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 
 mod broker;
 mod client;

@@ -20,6 +20,15 @@ impl Socket {
         self.write(&format!("{}{body}", head(path, body, "")));
     }
 
+    /// Sends a whole request that does not say how long its body is.
+    pub(crate) fn post_chunked(&mut self, path: &str, body: &str) {
+        let length = body.len();
+        self.write(&format!(
+            "POST {path} HTTP/1.1\r\nhost: broker\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n\
+             {length:x}\r\n{body}\r\n0\r\n\r\n"
+        ));
+    }
+
     /// Sends the head of a request and waits until the broker asks for its body: from then on it is at work on it.
     pub(crate) fn begin(&mut self, path: &str, body: &str) {
         self.write(&head(path, body, "expect: 100-continue\r\n"));

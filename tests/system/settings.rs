@@ -211,3 +211,22 @@ fn acked_messages_go_after_keep_acked() {
     });
     assert_eq!(broker.delivery_of(&kept)["state"], "ready", "one that is still needed stays");
 }
+
+/// A duration that the broker writes is one that it takes, in a setting and in the parameters of its own policy.
+#[test]
+fn durations_read_back_as_they_are_written() {
+    let broker = Broker::start();
+    broker.topic_and_subscription(json!({}));
+    let retry_shown = |text: &Value| {
+        broker.change("s", &json!({ "retry": { "delay": 1, "max_delay": text } }))["retry"]["max_delay"]
+            .clone()
+    };
+    for seconds in [0.001, 1.5, 90.0, 5_400.0, 86_400.0, 180_000.0, 3_000_000.0, 31_536_000.0] {
+        let shown = broker.change("s", &json!({ "max_delay": seconds }))["max_delay"].clone();
+        let again = broker.change("s", &json!({ "max_delay": shown }))["max_delay"].clone();
+        assert_eq!(again, shown, "{seconds} seconds");
+        if seconds >= 1.0 {
+            assert_eq!(retry_shown(&shown), shown, "{seconds} seconds");
+        }
+    }
+}

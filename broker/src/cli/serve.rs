@@ -91,7 +91,9 @@ async fn serve(
     broker: &Broker,
     dispatcher: &Dispatcher,
 ) -> io::Result<()> {
-    let server = Server::bind(listen).await?;
+    let refused =
+        |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {listen}: {error}"));
+    let server = Server::bind(listen).await.map_err(refused)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let app = App { broker: broker.clone(), access: Arc::new(access) };

@@ -99,7 +99,9 @@ async fn finish(request: Request, next: Next) -> Response {
         let body = problem.body(&id);
         response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
         *response.body_mut() = Body::from(body);
-    } else if response.status().is_client_error() && !response.headers().contains_key(header::CONTENT_TYPE) {
+    } else if response.status().is_client_error()
+        && response.headers().get(header::CONTENT_TYPE).is_none_or(|it| it.as_bytes().starts_with(b"text/"))
+    {
         // An extractor of the framework said no: it speaks like the rest of the API.
         let problem = Problem::new(ErrorCode::InvalidQuery, "the path or query of the request is malformed");
         let body = problem.body(&id);
