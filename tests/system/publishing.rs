@@ -13,7 +13,10 @@ fn next_sequence(broker: &Broker) -> Value {
     broker.get("/v1/topics/t").expect(200)["next_sequence"].clone()
 }
 
-fn raw(broker: &Broker, headers: &[(&str, &[u8])], body: &[u8]) -> Answer {
+/// Headers by name, with bytes that need not be text.
+type Headers<'a> = &'a [(&'a str, &'a [u8])];
+
+fn raw(broker: &Broker, headers: Headers<'_>, body: &[u8]) -> Answer {
     let mut request = broker.request("POST", MESSAGES).body(body.to_vec());
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -69,7 +72,7 @@ fn a_refused_raw_message_stores_nothing() {
     let broker = Broker::start();
     broker.topic_and_subscription(json!({}));
     let long = [b'x'; 300];
-    let bad: [(&[(&str, &[u8])], u16, &str); 12] = [
+    let bad: [(Headers<'_>, u16, &str); 12] = [
         (&[("broker-delay", b"-1s")], 400, "invalid_duration"),
         (&[("broker-delay", b"soon")], 400, "invalid_duration"),
         (&[("broker-delay", b"1e400")], 400, "invalid_duration"),
