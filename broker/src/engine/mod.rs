@@ -273,6 +273,10 @@ impl Engine {
         id.copied().ok_or_else(|| Refusal::SubscriptionNotFound(name.clone()))
     }
 
+    fn topic_of(&self, id: SubscriptionId) -> Option<&Topic> {
+        self.topics.get(&self.subscriptions.get(&id)?.row.topic)
+    }
+
     /// Its row, counts, wake and waiting pulls are looked at again before the turn ends.
     fn touch(&mut self, id: SubscriptionId) {
         self.changed_subscriptions.insert(id);
