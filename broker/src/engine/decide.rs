@@ -106,7 +106,7 @@ impl Engine {
             let receipt = verdict.token.receipt;
             let at = Place { subscription: receipt.subscription, sequence: receipt.sequence };
             // Meanwhile it may have been acked late, or deleted: then the answer is of no use.
-            if self.awaits(at, &receipt) {
+            if self.expects(at, &receipt) {
                 let decision = self.decision(at, verdict)?;
                 self.apply_decision(at, decision)?;
             }
@@ -114,7 +114,7 @@ impl Engine {
         Ok(())
     }
 
-    fn awaits(&self, at: Place, receipt: &Receipt) -> bool {
+    fn expects(&self, at: Place, receipt: &Receipt) -> bool {
         let subscription = self.subscriptions.get(&at.subscription);
         subscription.and_then(|s| s.held.get(&at.sequence)).is_some_and(|held| {
             let delivery = &held.delivery;
