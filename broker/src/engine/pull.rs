@@ -143,9 +143,8 @@ impl Engine {
                 return Ok(());
             };
             let at = Place { subscription: id, sequence };
-            let row = self.store.get(Keyspace::Delayed, &at.key(subscription.realm))?;
-            let row = row.ok_or_else(|| StoreError::Corrupt(format!("due delivery {sequence} is gone")))?;
-            let mut delivery = Delivery::decode(row)?;
+            let realm = subscription.realm;
+            let mut delivery = self.waiting_delivery(at, realm)?;
             let message = self.message(at, delivery.replays)?;
             if message.is_expired(now) && !delivery.expiry_waived {
                 self.pending.push(std::mem::take(commit));
@@ -157,10 +156,20 @@ impl Engine {
             if delivery.grant(now, subscription.row.settings.lease).is_err() {
                 return Err(StoreError::Corrupt(format!("delivery {sequence} is not due as its index says")));
             }
-            subscription.unstore(at, Stored::Delayed { due_at }, commit);
+            subscription.unstore(at, Stored::Delayed { due_at }, &mut self.waiting, commit);
             self.lease(at, delivery, message, batch, commit);
         }
         Ok(())
+    }
+
+    /// A delivery that waits, from memory or from its row.
+    fn waiting_delivery(&mut self, at: Place, realm: RealmId) -> Result<Delivery, StoreError> {
+        if let Some(delivery) = self.waiting.remove(&at) {
+            return Ok(delivery);
+        }
+        let gone = || StoreError::Corrupt(format!("due delivery {} is gone", at.sequence));
+        let row = self.store.get(Keyspace::Delayed, &at.key(realm))?;
+        Delivery::decode(row.ok_or_else(gone)?)
     }
 
     /// Lets the cursor move on over messages that nobody has seen.
@@ -201,7 +210,8 @@ impl Engine {
                 return Ok(());
             }
             let rows = exceptions.get(&sequence).copied().unwrap_or(0);
-            self.pass(Place { subscription: id, sequence }, rows, Message::decode(value)?, batch, commit)?;
+            let message = Arc::new(Message::decode(value)?);
+            self.pass(Place { subscription: id, sequence }, rows, message, batch, commit)?;
         }
         Ok(())
     }
@@ -211,7 +221,7 @@ impl Engine {
         &mut self,
         at: Place,
         exceptions: u64,
-        message: Message,
+        message: Arc<Message>,
         batch: &mut Batch,
         commit: &mut Commit,
     ) -> Result<(), StoreError> {
@@ -244,7 +254,7 @@ impl Engine {
         &mut self,
         at: Place,
         delivery: Delivery,
-        message: Message,
+        message: Arc<Message>,
         batch: &mut Batch,
         commit: &mut Commit,
     ) {
@@ -258,13 +268,17 @@ impl Engine {
             attempt: delivery.attempt,
         };
         batch.bytes += message.payload.len();
+        let id = message_id(subscription.row.topic, at.sequence);
+        if delivery.replays == 0 {
+            self.messages.insert(id, Arc::clone(&message));
+        }
         batch.granted.push(Granted {
             receipt,
             failures: delivery.failures,
             lease_until: delivery.lease_until().unwrap_or(self.now),
             topic: topic.row.name.clone(),
-            id: message_id(subscription.row.topic, at.sequence),
-            message: Arc::new(message),
+            id,
+            message,
         });
         let expires_at = None;
         subscription.hold(at.sequence, Held { delivery, stored: Stored::Leased, expires_at, nack: None });
