@@ -187,6 +187,8 @@ impl Store for Durable {
 fn open_database(path: &Path, options: Options) -> Result<Database, StoreError> {
     Database::builder(path)
         .cache_size(options.cache_bytes)
+        // With more than one, fjall keeps the first free for flushes by letting it spin while others compact.
+        .worker_threads(1)
         .max_journaling_size(options.journal_bytes.max(64 * MIB))
         // Recovery compresses again to compare checksums, so another version of the compressor would make a
         // journal unreadable; and messages are compressed anyway once they reach a table that stays.
