@@ -1,1 +1,46 @@
-//! To be written.
+//! System tests: the real binary, real HTTP, the real store, real wasm. Each module is about one promise.
+//!
+//! - [`life`]: a message from its publish to its end, on one subscription and on several.
+//! - [`routes`]: every route answers one good request and refuses one bad one.
+//! - [`rule_1_attempts`]: attempts count leases, survive a kill, and are never used again.
+//! - [`rule_2_causes`]: whatever ends an attempt, there is one path to a decision.
+//! - [`rule_3_leases`]: one current lease, and what a receipt is worth.
+//! - [`rule_4_decisions`]: what a policy may decide, and how the broker checks it.
+//! - [`rule_5_commits`]: a crash leaves everything of a transition, or nothing.
+//! - [`rule_6_faults`]: a broken policy loses nothing, and is taken out of service.
+//! - [`rule_7_purity`]: a policy sees what it is shown and nothing else.
+//! - [`publishing`]: raw bodies, batches, MessagePack; what is refused leaves nothing behind.
+//! - [`payloads`]: bytes and attributes come back as they were given.
+//! - [`timing`]: delays, times to live, long polls.
+//! - [`settings`]: create, replace, change, list and delete topics and subscriptions.
+//! - [`policy_uploads`]: modules, parameters and revisions.
+//! - [`hostile_modules`]: what is not a policy is refused, and the broker goes on.
+//! - [`dead_letters`]: list, filter, inspect, replay, discard.
+//! - [`bad_input`]: a table of bad requests, each with its code, none with an effect.
+//! - [`bad_receipts`]: stale, foreign and random receipts.
+//! - [`access`]: the operator's token, realms, addresses, one process per folder.
+//! - [`shutdown`]: an orderly end answers whoever waits.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod access;
+mod bad_input;
+mod bad_receipts;
+mod dead_letters;
+mod hostile_modules;
+mod life;
+mod payloads;
+mod policy_uploads;
+mod publishing;
+mod routes;
+mod rule_1_attempts;
+mod rule_2_causes;
+mod rule_3_leases;
+mod rule_4_decisions;
+mod rule_5_commits;
+mod rule_6_faults;
+mod rule_7_purity;
+mod settings;
+mod shutdown;
+mod timing;
