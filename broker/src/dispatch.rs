@@ -26,8 +26,10 @@ use crate::programs::Programs;
 use crate::store::StoreError;
 use crate::store::durable::{self, Durable};
 
-/// Requests that wait for the dispatcher; whoever brings one more waits for room.
-const MAILBOX: usize = 4_096;
+/// What may wait for the dispatcher, in KiB; whoever brings more waits for room.
+const MAILBOX_KIB: u32 = 64 * 1024;
+/// The least that one command takes of it: 4,096 small ones can wait.
+const COMMAND_KIB: u32 = 16;
 /// Commands of one group: enough to share a sync, few enough that deliveries get their turn.
 const GROUP: usize = 1_024;
 /// The longest sleep: a bound on how long a mistaken timer could last.
@@ -123,7 +125,7 @@ impl Broker {
             .name("dispatch".to_owned())
             .spawn(move || dispatch(engine, &inbox, clock, ask))
             .map_err(|error| BrokerError::System(error.to_string()))?;
-        let room = Arc::new(Semaphore::new(MAILBOX));
+        let room = Arc::new(Semaphore::new(MAILBOX_KIB as usize));
         let broker = Self { mailbox, room, programs, secret, clock, standard };
         Ok((broker, Dispatcher { thread }))
     }
@@ -134,8 +136,11 @@ impl Broker {
     /// What the engine refuses; [`Refusal::ShuttingDown`] if it is gone.
     pub async fn call<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
         let (reply, answer) = oneshot::channel();
-        let room = Arc::clone(&self.room).acquire_owned().await.map_err(|_| Refusal::ShuttingDown)?;
-        let command = Message::Command(command(reply));
+        let command = command(reply);
+        let kib = u32::try_from(command.bytes() / 1024).unwrap_or(u32::MAX).clamp(COMMAND_KIB, MAILBOX_KIB);
+        let room = Arc::clone(&self.room).acquire_many_owned(kib).await;
+        let room = room.map_err(|_| Refusal::ShuttingDown)?;
+        let command = Message::Command(command);
         let sent = self.mailbox.send(Envelope { command, _room: Some(room) });
         sent.map_err(|_| Refusal::ShuttingDown)?;
         answer.await.unwrap_or(Err(Refusal::ShuttingDown))

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 it failed, 2 the command line is wrong.
 
+mod bench;
 mod serve;
 
 use std::process::ExitCode;
@@ -20,6 +21,8 @@ struct Arguments {
 enum Command {
     /// Runs a broker on a data folder.
     Serve(serve::Arguments),
+    /// Measures what this machine does with this build.
+    Bench(bench::Arguments),
 }
 
 /// Runs the command that the process was started with.
@@ -27,6 +30,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     };
     match result {
         Ok(code) => code,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::Engine;
-use super::command::Decided;
+use super::command::{Decided, message_id};
 use super::state::{Held, Place};
 use crate::domain::context::Context;
 use crate::domain::decision::{Action, Decider, Decision, Fault, fallback_delay};
@@ -80,7 +80,7 @@ impl Engine {
             subscription: subscription.row.name.clone(),
             topic: topic.row.name.clone(),
             message_id: MessageId { topic: topic_id, sequence: at.sequence },
-            message,
+            message: Arc::unwrap_or_clone(message),
             inspect_payload: subscription.row.settings.inspect_payload,
             failure: failure.clone(),
             attempt: held.delivery.attempt,
@@ -106,7 +106,7 @@ impl Engine {
             let receipt = verdict.token.receipt;
             let at = Place { subscription: receipt.subscription, sequence: receipt.sequence };
             // Meanwhile it may have been acked late, or deleted: then the answer is of no use.
-            if self.awaits(at, &receipt) {
+            if self.expects(at, &receipt) {
                 let decision = self.decision(at, verdict)?;
                 self.apply_decision(at, decision)?;
             }
@@ -114,7 +114,7 @@ impl Engine {
         Ok(())
     }
 
-    fn awaits(&self, at: Place, receipt: &Receipt) -> bool {
+    fn expects(&self, at: Place, receipt: &Receipt) -> bool {
         let subscription = self.subscriptions.get(&at.subscription);
         subscription.and_then(|s| s.held.get(&at.sequence)).is_some_and(|held| {
             let delivery = &held.delivery;
@@ -179,7 +179,7 @@ impl Engine {
             subscription.cursor.circuit.pause(pause, now);
         }
         let mut commit = Commit::default();
-        subscription.unstore(at, stored, &mut commit);
+        subscription.unstore(at, stored, &mut self.waiting, &mut commit);
         let next_attempt_at = match outcome {
             Outcome::Waits { due_at } => {
                 subscription.store_delayed(at, &delivery, due_at, &mut commit);
@@ -193,6 +193,8 @@ impl Engine {
                 // While it was leased its time to live passed: that is the policy's next question.
                 if expires_at.is_some_and(|at| at <= now) {
                     self.expire_waiting(at, delivery)?;
+                } else {
+                    self.waiting.insert(at, delivery);
                 }
             }
             Outcome::Ended => {
@@ -222,7 +224,7 @@ impl Engine {
         match (&decision.action, message) {
             (Action::Forward { topic: to }, Some(message)) if message.hops < MAX_HOPS => {
                 subscription.store_end(at, Ending::Forwarded, now, delivery, commit);
-                self.forward(realm, to, topic, at, message, commit);
+                self.forward(realm, to, topic, at, Arc::unwrap_or_clone(message), commit);
             }
             (Action::Forward { .. }, Some(message)) => {
                 let reason = format!("hop_limit: it was forwarded {MAX_HOPS} times");
@@ -237,7 +239,15 @@ impl Engine {
         Ok(())
     }
 
-    fn bury(&mut self, at: Place, grave: Grave, delivery: Delivery, message: Message, commit: &mut Commit) {
+    fn bury(
+        &mut self,
+        at: Place,
+        grave: Grave,
+        delivery: Delivery,
+        message: Arc<Message>,
+        commit: &mut Commit,
+    ) {
+        let message = Arc::unwrap_or_clone(message);
         let now = self.now;
         let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return };
         subscription.store_end(at, Ending::DeadLettered, now, delivery.clone(), commit);
@@ -249,16 +259,20 @@ impl Engine {
     }
 
     /// The message of a delivery: its own copy after a replay, else the topic's.
-    pub(super) fn message(&self, at: Place, replays: u32) -> Result<Message, StoreError> {
+    pub(super) fn message(&self, at: Place, replays: u32) -> Result<Arc<Message>, StoreError> {
         let missing = || StoreError::Corrupt(format!("message {} of an open delivery is gone", at.sequence));
         let subscription = self.subscriptions.get(&at.subscription).ok_or_else(missing)?;
         let row = if replays > 0 {
             self.store.get(Keyspace::Replayed, &at.key(subscription.realm))?
         } else {
+            let id = message_id(subscription.row.topic, at.sequence);
+            if let Some(message) = self.messages.get(&id) {
+                return Ok(Arc::clone(message));
+            }
             let key = key::message(subscription.realm, subscription.row.topic, at.sequence);
             self.store.get(Keyspace::Messages, &key)?
         };
-        Message::decode(row.ok_or_else(missing)?)
+        Message::decode(row.ok_or_else(missing)?).map(Arc::new)
     }
 }
 

@@ -21,6 +21,7 @@ mod load;
 mod policies;
 mod publish;
 mod pull;
+mod recent;
 mod recover;
 mod settle;
 mod state;
@@ -30,11 +31,14 @@ mod trim;
 mod window;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::domain::id::{RealmId, SubscriptionId, TopicId};
+use crate::domain::delivery::Delivery;
+use crate::domain::id::{MessageId, RealmId, SubscriptionId, TopicId};
+use crate::domain::message::Message;
 use crate::domain::name::Name;
 use crate::domain::receipt::Secret;
 use crate::domain::time::Timestamp;
@@ -44,9 +48,10 @@ use crate::store::{Commit, Keyspace, Store, StoreError, key};
 
 pub use command::*;
 pub use decide::{Ask, Token, Verdict};
+use recent::Recent;
 pub use recover::StandardPolicy;
 use settle::Nacks;
-use state::{Subscription, Topic};
+use state::{Place, Subscription, Topic};
 
 /// Whether an answer waits for the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -81,6 +86,10 @@ pub struct Engine {
     outbox: bool,
     /// Nacks whose items are not all decided.
     nacks: Nacks,
+    /// Messages that were just leased: their policies may be asked about them.
+    messages: Recent<MessageId, Arc<Message>>,
+    /// Deliveries that just began to wait.
+    waiting: Recent<Place, Delivery>,
     /// Commits of this turn that are not applied yet.
     pending: Vec<Commit>,
     changed_topics: BTreeSet<TopicId>,
@@ -273,6 +282,10 @@ impl Engine {
         id.copied().ok_or_else(|| Refusal::SubscriptionNotFound(name.clone()))
     }
 
+    fn topic_of(&self, id: SubscriptionId) -> Option<&Topic> {
+        self.topics.get(&self.subscriptions.get(&id)?.row.topic)
+    }
+
     /// Its row, counts, wake and waiting pulls are looked at again before the turn ends.
     fn touch(&mut self, id: SubscriptionId) {
         self.changed_subscriptions.insert(id);
@@ -333,3 +346,7 @@ fn set_wake(
 const STEP_ROWS: usize = 1_000;
 /// How often a topic is looked at for messages that nobody needs any more, at most.
 const TRIM_EVERY: Duration = Duration::from_secs(10);
+/// Memory for messages that were just leased.
+const RECENT_BYTES: usize = 64 * 1024 * 1024;
+/// Deliveries kept that just began to wait.
+const RECENT_WAITING: usize = 16_384;

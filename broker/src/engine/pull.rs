@@ -1,5 +1,6 @@
 //! Pull: who waits is granted what is due and what is fresh, in turn, within the lease limits.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::command::{Granted, Pull, Refusal, message_id};
@@ -122,7 +123,9 @@ impl Engine {
                 self.take_fresh(id, want, &mut batch, commit)?;
             }
         }
-        Ok((batch.granted, batch.more))
+        let fresh = self.subscriptions.get(&id).zip(self.topic_of(id));
+        let more = batch.more || fresh.is_some_and(|(s, topic)| s.cursor.next < topic.head.next);
+        Ok((batch.granted, more))
     }
 
     fn take_due(
@@ -140,9 +143,8 @@ impl Engine {
                 return Ok(());
             };
             let at = Place { subscription: id, sequence };
-            let row = self.store.get(Keyspace::Delayed, &at.key(subscription.realm))?;
-            let row = row.ok_or_else(|| StoreError::Corrupt(format!("due delivery {sequence} is gone")))?;
-            let mut delivery = Delivery::decode(row)?;
+            let realm = subscription.realm;
+            let mut delivery = self.waiting_delivery(at, realm)?;
             let message = self.message(at, delivery.replays)?;
             if message.is_expired(now) && !delivery.expiry_waived {
                 self.pending.push(std::mem::take(commit));
@@ -154,10 +156,20 @@ impl Engine {
             if delivery.grant(now, subscription.row.settings.lease).is_err() {
                 return Err(StoreError::Corrupt(format!("delivery {sequence} is not due as its index says")));
             }
-            subscription.unstore(at, Stored::Delayed { due_at }, commit);
+            subscription.unstore(at, Stored::Delayed { due_at }, &mut self.waiting, commit);
             self.lease(at, delivery, message, batch, commit);
         }
         Ok(())
+    }
+
+    /// A delivery that waits, from memory or from its row.
+    fn waiting_delivery(&mut self, at: Place, realm: RealmId) -> Result<Delivery, StoreError> {
+        if let Some(delivery) = self.waiting.remove(&at) {
+            return Ok(delivery);
+        }
+        let gone = || StoreError::Corrupt(format!("due delivery {} is gone", at.sequence));
+        let row = self.store.get(Keyspace::Delayed, &at.key(realm))?;
+        Delivery::decode(row.ok_or_else(gone)?)
     }
 
     /// Lets the cursor move on over messages that nobody has seen.
@@ -177,31 +189,30 @@ impl Engine {
         if next >= end {
             return Ok(());
         }
-        let (realm, topic_id) = (subscription.realm, subscription.row.topic);
-        let exceptions = self.exceptions(id, next)?;
-        let range = key::message(realm, topic_id, next)..key::message(realm, topic_id, end);
-        let limit = want - batch.granted.len() + PASS_ROWS;
-        let rows = self.store.scan(Keyspace::Messages, range).take(limit + 1);
-        let mut read = Vec::new();
-        for row in rows {
-            read.push(row?);
-            // No more than will be used: the iterator holds blocks of the disk.
-            if exceptions.is_empty() && read.len() > want - batch.granted.len() {
-                break;
-            }
+        let left = want - batch.granted.len();
+        let limit = if subscription.cursor.ahead > 0 { left + PASS_ROWS } else { left };
+        let range = key::message(subscription.realm, subscription.row.topic, next)
+            ..key::message(subscription.realm, subscription.row.topic, end);
+        let mut read = Vec::with_capacity(limit);
+        for row in self.store.scan(Keyspace::Messages, range).take(limit) {
+            let (key, value) = row?;
+            let sequence = key::read_sequence(&key);
+            let sequence =
+                sequence.ok_or_else(|| StoreError::Corrupt("a key of messages is too short".to_owned()))?;
+            read.push((sequence, value));
         }
-        let exhausted =
-            read.len() <= limit && (!exceptions.is_empty() || read.len() <= want - batch.granted.len());
-        for (key, value) in read {
+        let Some((last, _)) = read.last() else {
+            return Err(StoreError::Corrupt(format!("messages from {next} on are gone")));
+        };
+        let exceptions = self.exceptions(id, next, *last)?;
+        for (sequence, value) in read {
             if !batch.takes(want) {
                 return Ok(());
             }
-            let sequence = key::read_sequence(&key)
-                .ok_or_else(|| StoreError::Corrupt("a key of messages is too short".to_owned()))?;
-            let rows = exceptions.iter().filter(|other| **other == sequence).count() as u64;
-            self.pass(Place { subscription: id, sequence }, rows, Message::decode(value)?, batch, commit)?;
+            let rows = exceptions.get(&sequence).copied().unwrap_or(0);
+            let message = Arc::new(Message::decode(value)?);
+            self.pass(Place { subscription: id, sequence }, rows, message, batch, commit)?;
         }
-        batch.more |= !exhausted;
         Ok(())
     }
 
@@ -210,7 +221,7 @@ impl Engine {
         &mut self,
         at: Place,
         exceptions: u64,
-        message: Message,
+        message: Arc<Message>,
         batch: &mut Batch,
         commit: &mut Commit,
     ) -> Result<(), StoreError> {
@@ -220,7 +231,6 @@ impl Engine {
         if exceptions > 0 {
             // It has rows of its own already, or has ended.
             subscription.cursor.ahead = subscription.cursor.ahead.saturating_sub(exceptions);
-            batch.more = true;
             return Ok(());
         }
         let mut delivery = Delivery::new(message.available_at.max(message.published_at));
@@ -232,7 +242,6 @@ impl Engine {
                 self.pending.push(std::mem::take(commit));
                 self.expire_waiting(at, delivery)?;
             }
-            batch.more = true;
             return Ok(());
         }
         if delivery.grant(now, subscription.row.settings.lease).is_ok() {
@@ -245,7 +254,7 @@ impl Engine {
         &mut self,
         at: Place,
         delivery: Delivery,
-        message: Message,
+        message: Arc<Message>,
         batch: &mut Batch,
         commit: &mut Commit,
     ) {
@@ -259,30 +268,41 @@ impl Engine {
             attempt: delivery.attempt,
         };
         batch.bytes += message.payload.len();
+        let id = message_id(subscription.row.topic, at.sequence);
+        if delivery.replays == 0 {
+            self.messages.insert(id, Arc::clone(&message));
+        }
         batch.granted.push(Granted {
             receipt,
             failures: delivery.failures,
             lease_until: delivery.lease_until().unwrap_or(self.now),
             topic: topic.row.name.clone(),
-            id: message_id(subscription.row.topic, at.sequence),
-            message: Arc::new(message),
+            id,
+            message,
         });
         let expires_at = None;
         subscription.hold(at.sequence, Held { delivery, stored: Stored::Leased, expires_at, nack: None });
     }
 
-    /// Sequences at or behind the cursor that have rows of their own, once for each row.
-    fn exceptions(&self, id: SubscriptionId, next: Sequence) -> Result<Vec<Sequence>, StoreError> {
-        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(Vec::new()) };
+    /// How many rows of their own the sequences from the cursor to `last` have, for those that have any.
+    fn exceptions(
+        &self,
+        id: SubscriptionId,
+        next: Sequence,
+        last: Sequence,
+    ) -> Result<HashMap<Sequence, u64>, StoreError> {
+        let mut found = HashMap::new();
+        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(found) };
         if subscription.cursor.ahead == 0 {
-            return Ok(Vec::new());
+            return Ok(found);
         }
-        let mut found = Vec::new();
+        let range =
+            key::delivery(subscription.realm, id, next)..key::delivery(subscription.realm, id, last + 1);
         for keyspace in [Keyspace::Delayed, Keyspace::Settled] {
-            let range = key::delivery(subscription.realm, id, next)
-                ..key::delivery(subscription.realm, id, next.saturating_add(2 * PASS_ROWS as u64));
-            for row in self.store.scan(keyspace, range) {
-                found.extend(key::read_sequence(&row?.0));
+            for row in self.store.scan(keyspace, range.clone()) {
+                if let Some(sequence) = key::read_sequence(&row?.0) {
+                    *found.entry(sequence).or_default() += 1;
+                }
             }
         }
         Ok(found)

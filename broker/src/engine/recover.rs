@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
 
+use super::recent::Recent;
 use super::settle::Nacks;
 use super::state::{Held, Stored, Subscription, Topic};
 use super::window::Window;
-use super::{Durability, Engine};
+use super::{Durability, Engine, RECENT_BYTES, RECENT_WAITING};
 use crate::domain::delivery::{Delivery, State};
 use crate::domain::digest::Digest;
 use crate::domain::id::{RealmId, SubscriptionId, TopicId};
@@ -50,6 +51,8 @@ impl StandardPolicy {
 const SECRET: &[u8] = b"secret";
 const COUNTERS: &[u8] = b"counters";
 const DEFAULT_REALM: RealmId = RealmId(0);
+/// What a message weighs beside its payload, attributes of ordinary size included.
+const MESSAGE_BYTES: usize = 512;
 /// A piece of a module: it fits a commit with room to spare.
 const CHUNK_BYTES: usize = 512 * 1024;
 
@@ -81,6 +84,8 @@ impl Engine {
             doomed: Vec::new(),
             outbox: true,
             nacks: Nacks::default(),
+            messages: Recent::new(RECENT_BYTES, |message| MESSAGE_BYTES + message.payload.len()),
+            waiting: Recent::new(RECENT_WAITING, |_| 1),
             pending: Vec::new(),
             changed_topics: BTreeSet::new(),
             changed_subscriptions: BTreeSet::new(),

@@ -100,7 +100,7 @@ impl Engine {
         let now = self.now;
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return };
         let at = Place { subscription: id, sequence: receipt.sequence };
-        subscription.unstore(at, stored, commit);
+        subscription.unstore(at, stored, &mut self.waiting, commit);
         subscription.store_end(at, Ending::Acked, now, delivery, commit);
         subscription.load.acked(now);
         subscription.cursor.circuit.acked();

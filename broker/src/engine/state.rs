@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::command::{Granted, RevisionView};
 use super::load::LoadWindow;
+use super::recent::Recent;
 use super::settle::NackSlot;
 use super::window::Window;
 use super::{Refusal, Reply};
@@ -174,8 +175,14 @@ impl Subscription {
         self.cursor.ahead += u64::from(at.sequence >= self.cursor.next);
     }
 
-    /// Removes the rows that a delivery has.
-    pub(super) fn unstore(&mut self, at: Place, stored: Stored, commit: &mut Commit) {
+    /// Removes the rows that a delivery has, and what memory has of them.
+    pub(super) fn unstore(
+        &mut self,
+        at: Place,
+        stored: Stored,
+        waiting: &mut Recent<Place, Delivery>,
+        commit: &mut Commit,
+    ) {
         match stored {
             Stored::Leased => {
                 commit.delete(Keyspace::Leased, at.key(self.realm));
@@ -185,6 +192,7 @@ impl Subscription {
                 commit.delete(Keyspace::Delayed, at.key(self.realm));
                 commit.delete(Keyspace::Due, key::due(self.realm, at.subscription, due_at, at.sequence));
                 self.due.remove(due_at, at.sequence);
+                waiting.remove(&at);
                 self.cursor.delayed = self.cursor.delayed.saturating_sub(1);
                 let ahead = u64::from(at.sequence >= self.cursor.next);
                 self.cursor.ahead = self.cursor.ahead.saturating_sub(ahead);
@@ -216,7 +224,7 @@ impl Subscription {
 }
 
 /// A delivery's place: its message on a subscription.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Place {
     pub(super) subscription: SubscriptionId,
     pub(super) sequence: Sequence,

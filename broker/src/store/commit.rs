@@ -237,7 +237,7 @@ pub(super) mod tests {
             (changed(0, 2), "its version is unknown"),
             (changed(1, 2), "it ends too early"),
             (changed(1, 0), "something follows it"),
-            (changed(2, 16), "it names an unknown keyspace"),
+            (changed(2, Keyspace::ALL.len() as u8), "it names an unknown keyspace"),
             (vec![VERSION, 0xff, 0xff, 0xff, 0xff, 0], "a length is too large"),
             (vec![VERSION; MAX_COMMIT_BYTES + 1], "it is larger than a commit may be"),
         ] {

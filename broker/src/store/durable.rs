@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use bytes::Bytes;
-use fjall::config::{BlockSizePolicy, CompressionPolicy};
+use fjall::config::CompressionPolicy;
 use fjall::{
     CompressionType, Database, KeyspaceCreateOptions, LsmError, OwnedWriteBatch, PersistMode, Slice,
 };
@@ -68,8 +68,7 @@ impl Durable {
     /// Opens the store in `dir`, or makes one where there is none. The folder is for its owner alone.
     ///
     /// # Errors
-    /// [`StoreError`] when the folder is in use, of another format or damaged, or the disk refuses. Damage that
-    /// is found leaves the journals as they are.
+    /// [`StoreError`] when the folder is in use, of another format or damaged, or the disk refuses.
     pub fn open(dir: &Path, options: Options) -> Result<Self, StoreError> {
         let folder = Folder::enter(dir)?;
         let mark = folder.read_mark()?;
@@ -188,6 +187,8 @@ impl Store for Durable {
 fn open_database(path: &Path, options: Options) -> Result<Database, StoreError> {
     Database::builder(path)
         .cache_size(options.cache_bytes)
+        // With more than one, fjall keeps the first free for flushes by letting it spin while others compact.
+        .worker_threads(1)
         .max_journaling_size(options.journal_bytes.max(64 * MIB))
         // Recovery compresses again to compare checksums, so another version of the compressor would make a
         // journal unreadable; and messages are compressed anyway once they reach a table that stays.
@@ -217,11 +218,10 @@ fn open_keyspace(database: &Database, keyspace: Keyspace) -> Result<fjall::Keysp
 fn tuning(keyspace: Keyspace) -> KeyspaceCreateOptions {
     use Keyspace::*;
     match keyspace {
-        // Written once, read in order by whoever is behind, and then removed: larger blocks compress better
-        // and suit scans. The first level is short-lived, compressing it would only cost time.
+        // Large rows that may stay for long: compressed, except where they are first written out, as that is soon
+        // rewritten. Blocks stay small, for the reads of single messages that retries make.
         Messages | DeadLetters | Replayed | Outbox => KeyspaceCreateOptions::default()
             .max_memtable_size(64 * MIB)
-            .data_block_size_policy(BlockSizePolicy::all(16 * 1024))
             .data_block_compression_policy(CompressionPolicy::new([
                 CompressionType::None,
                 CompressionType::Lz4,

@@ -4,7 +4,7 @@
 //! which belongs to none, excepted).
 //!
 //! ```text
-//! meta           name                                     format version, secret, counters
+//! meta           name                                     secret, counters
 //! realms         realm u32                                its name
 //! topics         realm u32 | topic u32                    name and settings
 //! heads          realm u32 | topic u32                    next sequence and how far it is trimmed

@@ -2,6 +2,8 @@
 //!
 //! `POLICY=policy.wasm cargo test --release -p reprise-broker --lib policy::tests::cost -- --ignored --nocapture`
 
+#![expect(clippy::print_stdout, reason = "figures for people")]
+
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -22,7 +24,6 @@ fn time(what: &str, mut step: impl FnMut()) {
 
 #[test]
 #[ignore = "a measurement"]
-#[expect(clippy::print_stdout, reason = "figures for people")]
 fn where_the_time_of_a_decision_goes() {
     let bytes = match std::env::var("POLICY") {
         Ok(path) => std::fs::read(path).expect("a policy"),

@@ -177,6 +177,7 @@ const CHANGES: &[Change] = &[
     ("cause", |c| c.failure.cause = Cause::Released),
     ("class", |c| c.failure.class.push('x')),
     ("code", |c| c.failure.code = None),
+    ("code as detail", |c| c.failure.detail = c.failure.code.take()),
     ("detail", |c| c.failure.detail = None),
     ("code and detail", |c| std::mem::swap(&mut c.failure.code, &mut c.failure.detail)),
     ("retry after", |c| c.failure.retry_after = None),

@@ -2,7 +2,8 @@
 //!
 //! Recovery cuts a journal at the first record it cannot read and goes on with the next one: whole steps can
 //! vanish from the middle. Every batch of ours begins with the row that counts steps, so a gap shows. Checksums
-//! are left to fjall, which refuses a complete batch whose sum is wrong. Nothing is written here.
+//! are left to fjall, which refuses a complete batch whose sum is wrong; the sequence, which none covers, must grow.
+//! Nothing is written here.
 //!
 //! ```text
 //! N.jnl  batch ... | zeros, as files are made longer than they need to be
@@ -37,15 +38,17 @@ pub(super) fn check(database: &Path, mark: Mark) -> Result<Option<u64>, StoreErr
     };
     let journals = list(database)?;
     let mut last = None;
+    let mut sequence = None;
     for (place, (number, path)) in journals.iter().enumerate() {
         let is_active = place + 1 == journals.len();
-        let mut journal = Journal::open(path).map_err(unreadable)?;
+        let mut journal = Journal::open(path, sequence).map_err(unreadable)?;
         while let Some(step) = journal.next_step().map_err(unreadable)? {
             if step > mark.floor && last.is_some_and(|last| step != last + 1) {
                 return Err(corrupt(format!("the journals lack the steps before step {step}")));
             }
             last = Some(step);
         }
+        sequence = journal.sequence;
         // The active journal may end in a batch that a crash cut short. The others were synced as a whole.
         if !is_active && !journal.rest_is_empty().map_err(unreadable)? {
             return Err(corrupt(format!("journal {number} is damaged at byte {}", journal.good)));
@@ -90,18 +93,21 @@ struct Journal {
     reader: BufReader<File>,
     /// Where the last complete batch ends.
     good: u64,
+    /// Its sequence, or that of the last batch of the journal before.
+    sequence: Option<u64>,
 }
 
 impl Journal {
-    fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { reader: BufReader::with_capacity(BUFFER_BYTES, File::open(path)?), good: 0 })
+    fn open(path: &Path, sequence: Option<u64>) -> io::Result<Self> {
+        Ok(Self { reader: BufReader::with_capacity(BUFFER_BYTES, File::open(path)?), good: 0, sequence })
     }
 
     /// The step that the next batch records; `None` where no complete batch follows.
     fn next_step(&mut self) -> io::Result<Option<u64>> {
         match self.read_batch() {
-            Ok(step) => {
+            Ok((sequence, step)) => {
                 self.good = self.reader.stream_position()?;
+                self.sequence = Some(sequence);
                 Ok(Some(step))
             }
             Err(error) if matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::InvalidData) => {
@@ -111,11 +117,11 @@ impl Journal {
         }
     }
 
-    fn read_batch(&mut self) -> io::Result<u64> {
+    fn read_batch(&mut self) -> io::Result<(u64, u64)> {
         self.expect(&[START])?;
         let items = u32::from_le_bytes(self.read()?);
-        let _sequence: [u8; 8] = self.read()?;
-        if items == 0 {
+        let sequence = u64::from_le_bytes(self.read()?);
+        if items == 0 || self.sequence.is_some_and(|last| sequence <= last) {
             return Err(ErrorKind::InvalidData.into());
         }
         let step = self.read_step()?;
@@ -126,7 +132,7 @@ impl Journal {
         self.expect(&[END])?;
         let _checksum: [u8; 8] = self.read()?;
         self.expect(TRAILER)?;
-        Ok(step)
+        Ok((sequence, step))
     }
 
     /// The first item of every batch.
