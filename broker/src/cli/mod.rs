@@ -1,7 +1,13 @@
 //! The command line. A file per command; they hold no rules, and talk to a broker as any client does.
 //!
-//! Exit codes: 0 done, 1 it failed, 2 the command line is wrong.
+//! Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 130 it was interrupted.
 
+mod answers;
+mod client;
+mod compile;
+mod demo;
+mod interrupt;
+mod output;
 mod serve;
 
 use std::process::ExitCode;
@@ -18,6 +24,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Shows a whole broker at work in under a minute: orders whose payment fails in every way there is.
+    Demo(demo::Arguments),
     /// Runs a broker on a data folder.
     Serve(serve::Arguments),
 }
@@ -26,10 +34,15 @@ enum Command {
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.command {
+        Command::Demo(arguments) => demo::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
     };
     match result {
         Ok(code) => code,
+        Err(error) if error.is::<interrupt::Interrupted>() => {
+            say_error(&error);
+            ExitCode::from(interrupt::EXIT_CODE)
+        }
         Err(error) => {
             say_error(&error);
             ExitCode::FAILURE
