@@ -45,6 +45,8 @@ fn main() {
     let embedded = out.join("standard.wasm");
     copy(&module, &embedded);
     println!("cargo::rustc-env=STANDARD_POLICY={}", embedded.display());
+    // Whoever compiles another policy later finds the SDK compiled there.
+    println!("cargo::rustc-env=POLICY_TARGET_DIR={}", target_dir.display());
 }
 
 fn copy(from: &Path, to: &Path) {

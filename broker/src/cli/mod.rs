@@ -1,8 +1,14 @@
 //! The command line. A file per command; they hold no rules, and talk to a broker as any client does.
 //!
-//! Exit codes: 0 done, 1 it failed, 2 the command line is wrong.
+//! Exit codes: 0 done, 1 it failed, 2 the command line is wrong, 130 it was interrupted.
 
+mod answers;
 mod bench;
+mod client;
+mod compile;
+mod demo;
+mod interrupt;
+mod output;
 mod serve;
 
 use std::process::ExitCode;
@@ -19,6 +25,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Shows a whole broker at work in under a minute: orders whose payment fails in every way there is.
+    Demo(demo::Arguments),
     /// Runs a broker on a data folder.
     Serve(serve::Arguments),
     /// Measures what this machine does with this build.
@@ -29,11 +37,16 @@ enum Command {
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.command {
+        Command::Demo(arguments) => demo::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
     };
     match result {
         Ok(code) => code,
+        Err(error) if error.is::<interrupt::Interrupted>() => {
+            say_error(&error);
+            ExitCode::from(interrupt::EXIT_CODE)
+        }
         Err(error) => {
             say_error(&error);
             ExitCode::FAILURE

@@ -96,11 +96,10 @@ impl Engine {
     }
 }
 
+type Names = (Bound<(RealmId, Name)>, Bound<(RealmId, Name)>);
+
 /// The names of a realm behind this one.
-pub(super) fn behind(
-    realm: RealmId,
-    after: Option<&Name>,
-) -> (Bound<(RealmId, Name)>, Bound<(RealmId, Name)>) {
+pub(super) fn behind(realm: RealmId, after: Option<&Name>) -> Names {
     let from = match after {
         Some(name) => Bound::Excluded((realm, name.clone())),
         None => Bound::Included((realm, Name::least())),

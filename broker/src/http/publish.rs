@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::auth::REALM;
 use super::body::{Format, parse, read};
 use super::error::ItemError;
+use super::query::Asked;
 use super::wire::{BinaryPayload, GivenDuration, JsonPayload, Pairs, name};
 use super::{App, ErrorCode, Problem};
 use crate::domain::limits as limit;
@@ -33,6 +34,14 @@ struct Item {
     ttl: Option<GivenDuration>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PublishQuery {
+    /// The body is one payload, even if it looks like a batch.
+    #[serde(default)]
+    raw: bool,
+}
+
 #[derive(Serialize)]
 struct PublishAnswer {
     items: Vec<ItemAnswer>,
@@ -50,13 +59,14 @@ enum ItemAnswer {
 pub(super) async fn publish(
     State(app): State<App>,
     Path(topic): Path<String>,
+    Asked(PublishQuery { raw: is_raw }): Asked<PublishQuery>,
     format: Format,
     request: Request,
 ) -> Result<Response, Problem> {
     let topic = name("topic", &topic)?;
     let (parts, body) = request.into_parts();
     let bytes = read(body, limit::MAX_BODY_BYTES, ErrorCode::BodyTooLarge).await?;
-    match batch_format(&parts.headers, &bytes) {
+    match batch_format(&parts.headers, &bytes).filter(|_| !is_raw) {
         Some(spoken) => {
             no_message_headers(&parts.headers)?;
             let Batch { messages } = parse(spoken, &bytes)?;

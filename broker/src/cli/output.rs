@@ -1,0 +1,112 @@
+//! Standard output for people: lines, colours where there is a terminal, and one line that is written over.
+//!
+//! Texts may come from anywhere, policies and payloads included, so nothing in them can steer the terminal.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+/// How a text is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Tone {
+    /// A heading.
+    Strong,
+    /// It went well.
+    Good,
+    /// Not yet.
+    Waiting,
+    /// It went badly.
+    Bad,
+    /// Beside the point.
+    Quiet,
+}
+
+impl Tone {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Strong => "1",
+            Self::Good => "32",
+            Self::Waiting => "33",
+            Self::Bad => "31",
+            Self::Quiet => "2",
+        }
+    }
+}
+
+/// What a command tells.
+#[derive(Debug)]
+pub(super) struct Output {
+    terminal: bool,
+    colour: bool,
+    status: String,
+}
+
+impl Output {
+    /// On the standard output of this process. `NO_COLOR` is respected (<https://no-color.org>).
+    pub(super) fn new() -> Self {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        let terminal = io::stdout().is_terminal() && !dumb;
+        let colourless = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self { terminal, colour: terminal && !colourless, status: String::new() }
+    }
+
+    /// Writes one line.
+    ///
+    /// # Errors
+    /// If nobody reads any more.
+    pub(super) fn line(&self, text: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.terminal {
+            writeln!(out, "\r\x1b[K{text}")?;
+            write!(out, "{}", self.status)?;
+        } else {
+            writeln!(out, "{text}")?;
+        }
+        out.flush()
+    }
+
+    /// Changes the line below all others; empty takes it away. Without a terminal there is none.
+    ///
+    /// # Errors
+    /// If nobody reads any more.
+    pub(super) fn status(&mut self, text: String) -> io::Result<()> {
+        if !self.terminal || self.status == text {
+            return Ok(());
+        }
+        self.status = text;
+        let mut out = io::stdout().lock();
+        write!(out, "\r\x1b[K{}", self.status)?;
+        out.flush()
+    }
+
+    /// The text in its colour, without control characters.
+    pub(super) fn paint(&self, tone: Tone, text: &str) -> String {
+        let text = plain(text);
+        if self.colour { format!("\x1b[{}m{text}\x1b[0m", tone.code()) } else { text }
+    }
+}
+
+/// A text without anything that a terminal would act upon.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A text cannot move the cursor or change colours.
+    #[test]
+    fn texts_cannot_steer_the_terminal() {
+        assert_eq!(
+            plain("a\x1b[31mb\r\nc\u{9b}d Łucja 花子"),
+            "a\u{fffd}[31mb\u{fffd}\u{fffd}c\u{fffd}d Łucja 花子"
+        );
+    }
+
+    /// Colours are only where they were asked for.
+    #[test]
+    fn without_a_terminal_text_is_plain() {
+        let output = |colour| Output { terminal: false, colour, status: String::new() };
+        assert_eq!(output(false).paint(Tone::Bad, "x"), "x");
+        assert_eq!(output(true).paint(Tone::Bad, "x"), "\x1b[31mx\x1b[0m");
+    }
+}
