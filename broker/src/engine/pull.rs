@@ -1,5 +1,7 @@
 //! Pull: who waits is granted what is due and what is fresh, in turn, within the lease limits.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::command::{Granted, Pull, Refusal, message_id};
@@ -178,9 +180,9 @@ impl Engine {
             return Ok(());
         }
         let (realm, topic_id) = (subscription.realm, subscription.row.topic);
-        let exceptions = self.exceptions(id, next)?;
-        let range = key::message(realm, topic_id, next)..key::message(realm, topic_id, end);
         let limit = want - batch.granted.len() + PASS_ROWS;
+        let exceptions = self.exceptions(id, next..next.saturating_add(limit as u64 + 1))?;
+        let range = key::message(realm, topic_id, next)..key::message(realm, topic_id, end);
         let rows = self.store.scan(Keyspace::Messages, range).take(limit + 1);
         let mut read = Vec::new();
         for row in rows {
@@ -198,18 +200,30 @@ impl Engine {
             }
             let sequence = key::read_sequence(&key)
                 .ok_or_else(|| StoreError::Corrupt("a key of messages is too short".to_owned()))?;
-            let rows = exceptions.iter().filter(|other| **other == sequence).count() as u64;
-            self.pass(Place { subscription: id, sequence }, rows, Message::decode(value)?, batch, commit)?;
+            let at = Place { subscription: id, sequence };
+            if exceptions.contains(&sequence) {
+                self.pass_by(at, batch);
+            } else {
+                self.pass(at, Message::decode(value)?, batch, commit)?;
+            }
         }
         batch.more |= !exhausted;
         Ok(())
+    }
+
+    /// The cursor comes to a message that has a row of its own already, or has ended.
+    fn pass_by(&mut self, at: Place, batch: &mut Batch) {
+        if let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
+            subscription.cursor.next = at.sequence + 1;
+            subscription.cursor.ahead = subscription.cursor.ahead.saturating_sub(1);
+        }
+        batch.more = true;
     }
 
     /// The cursor comes to a message: it grants it, or leaves rows behind that bring it back in time.
     fn pass(
         &mut self,
         at: Place,
-        exceptions: u64,
         message: Message,
         batch: &mut Batch,
         commit: &mut Commit,
@@ -217,12 +231,6 @@ impl Engine {
         let now = self.now;
         let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         subscription.cursor.next = at.sequence + 1;
-        if exceptions > 0 {
-            // It has rows of its own already, or has ended.
-            subscription.cursor.ahead = subscription.cursor.ahead.saturating_sub(exceptions);
-            batch.more = true;
-            return Ok(());
-        }
         let mut delivery = Delivery::new(message.available_at.max(message.published_at));
         if message.is_expired(now) || message.available_at > now {
             let due_at = if message.is_expired(now) { now } else { message.available_at };
@@ -271,16 +279,21 @@ impl Engine {
         subscription.hold(at.sequence, Held { delivery, stored: Stored::Leased, expires_at, nack: None });
     }
 
-    /// Sequences at or behind the cursor that have rows of their own, once for each row.
-    fn exceptions(&self, id: SubscriptionId, next: Sequence) -> Result<Vec<Sequence>, StoreError> {
-        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(Vec::new()) };
+    /// Sequences among these, which the cursor has yet to pass, that have a row of their own. The rows must be applied,
+    /// except for those that move from one keyspace into another.
+    fn exceptions(
+        &self,
+        id: SubscriptionId,
+        among: Range<Sequence>,
+    ) -> Result<BTreeSet<Sequence>, StoreError> {
+        let mut found = BTreeSet::new();
+        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(found) };
         if subscription.cursor.ahead == 0 {
-            return Ok(Vec::new());
+            return Ok(found);
         }
-        let mut found = Vec::new();
-        for keyspace in [Keyspace::Delayed, Keyspace::Settled] {
-            let range = key::delivery(subscription.realm, id, next)
-                ..key::delivery(subscription.realm, id, next.saturating_add(2 * PASS_ROWS as u64));
+        for keyspace in [Keyspace::Leased, Keyspace::Delayed, Keyspace::Settled] {
+            let range = key::delivery(subscription.realm, id, among.start)
+                ..key::delivery(subscription.realm, id, among.end);
             for row in self.store.scan(keyspace, range) {
                 found.extend(key::read_sequence(&row?.0));
             }
