@@ -237,7 +237,7 @@ pub struct NewMessage {
     pub payload: bytes::Bytes,
     /// Not delivered before this has passed.
     pub delay: Duration,
-    /// Given to the policy as expired when this has passed.
+    /// Given to the policy as expired when this and the delay have passed.
     pub ttl: Option<Duration>,
 }
 
@@ -447,7 +447,7 @@ pub struct MessageView {
     pub topic: Name,
     /// The message.
     pub message: Message,
-    /// One entry for each subscription of the topic.
+    /// One entry for each subscription of the topic that still knows what became of it.
     pub deliveries: Vec<DeliveryView>,
 }
 

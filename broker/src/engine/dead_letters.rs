@@ -77,6 +77,7 @@ impl Engine {
         commit.delete(Keyspace::DeadLetters, at.key(realm));
         commit.put(Keyspace::Replayed, at.key(realm), message.encode());
         subscription.cursor.dead = subscription.cursor.dead.saturating_sub(1);
+        subscription.unmark_end(at, &mut commit);
         subscription.store_delayed(at, &delivery, now, &mut commit);
         let replayed = Replayed {
             message_id: message_id(subscription.row.topic, at.sequence),

@@ -132,7 +132,16 @@ impl Engine {
         if let Some(subscription) = self.subscriptions.get_mut(&id) {
             let prefix = key::subscription(subscription.realm, id);
             let entries = next_entries(&*self.store, Keyspace::Due, prefix, &subscription.due)?;
+            // What is being decided keeps its row until then, and must not be taken once more.
+            let held: Vec<_> = entries
+                .iter()
+                .filter(|(_, sequence)| subscription.held.contains_key(sequence))
+                .copied()
+                .collect();
             subscription.due.fill(entries);
+            for (due_at, sequence) in held {
+                subscription.due.remove(due_at, sequence);
+            }
         }
         Ok(())
     }

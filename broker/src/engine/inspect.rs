@@ -40,7 +40,7 @@ impl Engine {
         Ok(())
     }
 
-    /// How a delivery stands, and the copy of the message that it keeps.
+    /// How a delivery stands, and the copy of the message that it keeps; `None` if that is no longer known.
     fn inspect(&self, at: Place) -> Result<Option<(DeliveryView, Option<Message>)>, StoreError> {
         let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(None) };
         let key = at.key(subscription.realm);
@@ -66,6 +66,10 @@ impl Engine {
         if let Some(row) = self.store.get(Keyspace::Settled, &key)? {
             let row = SettledRow::decode(row)?;
             return Ok(Some((view(Stands::Ended(row.ending), Some(row.delivery)), None)));
+        }
+        // What is left of it went with the message, which another subscription kept a copy of.
+        if self.topics.get(&subscription.row.topic).is_some_and(|topic| at.sequence < topic.head.first) {
+            return Ok(None);
         }
         let stands = if at.sequence < subscription.row.first {
             Stands::NotSubscribed

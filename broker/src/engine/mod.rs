@@ -194,6 +194,8 @@ impl Engine {
                 Owner::Subscription(id) => self.tick_subscription(id)?,
             }
         }
+        // What the timers changed has to be there for those who read rows.
+        self.apply()?;
         for id in std::mem::take(&mut self.ready) {
             self.serve(id)?;
         }

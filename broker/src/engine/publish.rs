@@ -60,10 +60,12 @@ impl Engine {
 
 /// A message as the broker keeps it. Its times are broker time.
 fn accepted(message: NewMessage, now: Timestamp) -> Message {
+    let available_at = now + message.delay;
     Message {
         published_at: now,
-        available_at: now + message.delay,
-        expires_at: message.ttl.map(|ttl| now + ttl),
+        available_at,
+        // Not before it is available: a policy that has it delivered all the same must not shorten the delay.
+        expires_at: message.ttl.map(|ttl| available_at.max(now + ttl)),
         hops: 0,
         key: message.key,
         attributes: message.attributes,

@@ -1,6 +1,7 @@
 //! Pull: who waits is granted what is due and what is fresh, in turn, within the lease limits.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::command::{Granted, Pull, Refusal, message_id};
@@ -204,23 +205,33 @@ impl Engine {
         let Some((last, _)) = read.last() else {
             return Err(StoreError::Corrupt(format!("messages from {next} on are gone")));
         };
-        let exceptions = self.exceptions(id, next, *last)?;
+        let exceptions = self.exceptions(id, next..=*last)?;
         for (sequence, value) in read {
             if !batch.takes(want) {
                 return Ok(());
             }
-            let rows = exceptions.get(&sequence).copied().unwrap_or(0);
-            let message = Arc::new(Message::decode(value)?);
-            self.pass(Place { subscription: id, sequence }, rows, message, batch, commit)?;
+            let at = Place { subscription: id, sequence };
+            if exceptions.contains(&sequence) {
+                self.pass_by(at);
+            } else {
+                self.pass(at, Arc::new(Message::decode(value)?), batch, commit)?;
+            }
         }
         Ok(())
+    }
+
+    /// The cursor comes to a message that has a row of its own already, or has ended.
+    fn pass_by(&mut self, at: Place) {
+        if let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
+            subscription.cursor.next = at.sequence + 1;
+            subscription.cursor.ahead = subscription.cursor.ahead.saturating_sub(1);
+        }
     }
 
     /// The cursor comes to a message: it grants it, or leaves rows behind that bring it back in time.
     fn pass(
         &mut self,
         at: Place,
-        exceptions: u64,
         message: Arc<Message>,
         batch: &mut Batch,
         commit: &mut Commit,
@@ -228,11 +239,6 @@ impl Engine {
         let now = self.now;
         let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         subscription.cursor.next = at.sequence + 1;
-        if exceptions > 0 {
-            // It has rows of its own already, or has ended.
-            subscription.cursor.ahead = subscription.cursor.ahead.saturating_sub(exceptions);
-            return Ok(());
-        }
         let mut delivery = Delivery::new(message.available_at.max(message.published_at));
         if message.is_expired(now) || message.available_at > now {
             let due_at = if message.is_expired(now) { now } else { message.available_at };
@@ -284,25 +290,23 @@ impl Engine {
         subscription.hold(at.sequence, Held { delivery, stored: Stored::Leased, expires_at, nack: None });
     }
 
-    /// How many rows of their own the sequences from the cursor to `last` have, for those that have any.
+    /// Sequences among these, which the cursor has yet to pass, that have a row of their own. The rows must be applied,
+    /// except for those that move from one keyspace into another.
     fn exceptions(
         &self,
         id: SubscriptionId,
-        next: Sequence,
-        last: Sequence,
-    ) -> Result<HashMap<Sequence, u64>, StoreError> {
-        let mut found = HashMap::new();
+        among: RangeInclusive<Sequence>,
+    ) -> Result<BTreeSet<Sequence>, StoreError> {
+        let mut found = BTreeSet::new();
         let Some(subscription) = self.subscriptions.get(&id) else { return Ok(found) };
         if subscription.cursor.ahead == 0 {
             return Ok(found);
         }
-        let range =
-            key::delivery(subscription.realm, id, next)..key::delivery(subscription.realm, id, last + 1);
-        for keyspace in [Keyspace::Delayed, Keyspace::Settled] {
+        let range = key::delivery(subscription.realm, id, *among.start())
+            ..key::delivery(subscription.realm, id, among.end() + 1);
+        for keyspace in [Keyspace::Leased, Keyspace::Delayed, Keyspace::Settled] {
             for row in self.store.scan(keyspace, range.clone()) {
-                if let Some(sequence) = key::read_sequence(&row?.0) {
-                    *found.entry(sequence).or_default() += 1;
-                }
+                found.extend(key::read_sequence(&row?.0));
             }
         }
         Ok(found)

@@ -193,19 +193,18 @@ impl Engine {
         self.apply()
     }
 
-    /// Leases go on as if nothing had happened, but none for longer than it may last: the clock may have been
+    /// Leases go on as if nothing had happened, but none for longer than it lasts in all: the clock may have been
     /// turned back while the broker was away.
     fn load_leases(&self, id: SubscriptionId, subscription: &mut Subscription) -> Result<(), StoreError> {
-        let latest = self.now + subscription.row.settings.max_lease;
         let prefix = key::subscription(subscription.realm, id);
         for row in self.store.scan(Keyspace::Leased, key::prefixed(prefix)) {
             let (key, value) = row?;
             let sequence = key::read_sequence(&key).ok_or_else(|| damaged("a key of leased"))?;
             let mut delivery = Delivery::decode(value)?;
-            let State::Leased { lease_until, .. } = &mut delivery.state else {
+            let State::Leased { leased_at, lease_until } = &mut delivery.state else {
                 return Err(damaged("a row of leased"));
             };
-            *lease_until = (*lease_until).min(latest);
+            *lease_until = (*lease_until).min(self.now + lease_until.since(*leased_at));
             subscription.leased += 1;
             let held = Held { delivery, stored: Stored::Leased, expires_at: None, nack: None };
             subscription.hold(sequence, held);

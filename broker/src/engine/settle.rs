@@ -72,6 +72,8 @@ impl Engine {
     ) -> Result<AckResult, StoreError> {
         // The rows have to be as the items before this one left them.
         self.pending.push(std::mem::take(commit));
+        // With the counters that belong to them, or a crash would leave the two apart.
+        self.changed_subscriptions.insert(id);
         self.apply()?;
         let Some(subscription) = self.subscriptions.get(&id) else {
             return Ok(Err(SettleError::InvalidReceipt));

@@ -158,6 +158,7 @@ impl Subscription {
     pub(super) fn store_leased(&mut self, at: Place, delivery: &Delivery, commit: &mut Commit) {
         commit.put(Keyspace::Leased, at.key(self.realm), delivery.encode());
         self.leased += 1;
+        self.cursor.ahead += self.is_ahead(at);
     }
 
     /// Adds the rows of a delivery that waits until `due_at`.
@@ -172,7 +173,7 @@ impl Subscription {
         commit.put(Keyspace::Due, key::due(self.realm, at.subscription, due_at, at.sequence), Vec::new());
         self.due.insert(due_at, at.sequence);
         self.cursor.delayed += 1;
-        self.cursor.ahead += u64::from(at.sequence >= self.cursor.next);
+        self.cursor.ahead += self.is_ahead(at);
     }
 
     /// Removes the rows that a delivery has, and what memory has of them.
@@ -194,10 +195,21 @@ impl Subscription {
                 self.due.remove(due_at, at.sequence);
                 waiting.remove(&at);
                 self.cursor.delayed = self.cursor.delayed.saturating_sub(1);
-                let ahead = u64::from(at.sequence >= self.cursor.next);
-                self.cursor.ahead = self.cursor.ahead.saturating_sub(ahead);
             }
         }
+        self.cursor.ahead = self.cursor.ahead.saturating_sub(self.is_ahead(at));
+    }
+
+    /// 1 if the cursor has yet to come to it: then it counts among those that have a row of their own there.
+    fn is_ahead(&self, at: Place) -> u64 {
+        u64::from(at.sequence >= self.cursor.next)
+    }
+
+    /// Removes what marks the end of a dead letter that lives again, where the cursor has yet to pass it by: its
+    /// row among the delayed ones does that from now on.
+    pub(super) fn unmark_end(&mut self, at: Place, commit: &mut Commit) {
+        commit.delete(Keyspace::Settled, at.key(self.realm));
+        self.cursor.ahead = self.cursor.ahead.saturating_sub(self.is_ahead(at));
     }
 
     /// Writes the end of a delivery down, where it has a history to show or the cursor has yet to pass it.
@@ -213,7 +225,7 @@ impl Subscription {
             commit.delete(Keyspace::Replayed, at.key(self.realm));
         }
         let ahead = at.sequence >= self.cursor.next;
-        self.cursor.ahead += u64::from(ahead);
+        self.cursor.ahead += self.is_ahead(at);
         // A dead letter carries its own history.
         let tells = !delivery.history.is_empty() && ending != Ending::DeadLettered;
         if ahead || tells {

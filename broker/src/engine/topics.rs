@@ -76,7 +76,9 @@ impl Engine {
         reply: Reply<()>,
     ) -> Result<(), StoreError> {
         // What was forwarded to it arrives first: it must not be stranded in the outbox.
-        self.empty_outbox()?;
+        while self.outbox {
+            self.empty_outbox()?;
+        }
         let id = or_refuse!(try self, reply, self.topic_id(realm, name));
         if self.topics.get(&id).is_some_and(|topic| !topic.subscriptions.is_empty()) {
             self.answer(reply, Err(Refusal::TopicInUse(name.clone())));

@@ -55,7 +55,8 @@ pub struct CursorRow {
     pub next: Sequence,
     /// Rows in `delayed` that wait for another attempt.
     pub delayed: u64,
-    /// Rows in `delayed` and `settled` at or above `next`: what the cursor has to look out for.
+    /// Messages at or above `next` with a row in `leased`, `delayed` or `settled`, each in one of them: what the cursor
+    /// has to look out for.
     pub ahead: u64,
     /// Rows in `dead_letters`.
     pub dead: u64,

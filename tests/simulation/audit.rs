@@ -1,0 +1,255 @@
+//! Everything the broker shows, message by message, against the model, and its counters against a recount.
+
+use std::collections::BTreeMap;
+
+use reprise_broker::domain::decision::Decider;
+use reprise_broker::domain::delivery::{Delivery, State};
+use reprise_broker::domain::failure::Cause;
+use reprise_broker::domain::id::{MessageId, Sequence};
+use reprise_broker::domain::limits::MAX_HISTORY;
+use reprise_broker::domain::name::Name;
+use reprise_broker::domain::time::Timestamp;
+use reprise_broker::engine::{Command, DeadLetterQuery, DeliveryView, MessageView, Page, Refusal, Stands};
+use reprise_broker::store::row::Ending;
+
+use super::model::{End, Known, Subscription, Violation};
+use super::world::{REALM, World};
+
+/// What was counted on one subscription.
+#[derive(Default)]
+struct Count {
+    open: u64,
+    leased: u64,
+    dead: u64,
+}
+
+impl World {
+    /// Looks at every message of every topic. Ends without a result if the broker crashes meanwhile.
+    pub(crate) fn audit(&mut self) -> Result<(), Violation> {
+        // Once for what was sent, once for what that put into the outbox.
+        self.turn()?;
+        self.quiet = true;
+        let result = self.turn().and_then(|()| self.look_at_everything());
+        self.quiet = false;
+        result
+    }
+
+    fn look_at_everything(&mut self) -> Result<(), Violation> {
+        let topics: Vec<Name> = self.model.topics.keys().cloned().collect();
+        let names: Vec<Name> = self.model.subscriptions.keys().cloned().collect();
+        let mut heads = Vec::new();
+        for topic in &topics {
+            let name = topic.clone();
+            heads.push(self.send(|reply| Command::GetTopic(REALM, name, reply)));
+        }
+        self.turn()?;
+        let mut asked = Vec::new();
+        for (topic, mut head) in topics.into_iter().zip(heads) {
+            let Ok(Ok(view)) = head.try_recv() else { return Ok(()) };
+            let last = self.model.topics[&topic].messages.keys().next_back().copied().unwrap_or(0);
+            if view.head.next <= last {
+                return Err(format!("{topic} ends before message {last}"));
+            }
+            for sequence in 1..view.head.next {
+                let id = MessageId { topic: self.model.topics[&topic].id, sequence };
+                let trimmed = sequence < view.head.first;
+                let answer = self.send(|reply| Command::GetMessage(REALM, id, reply));
+                asked.push((topic.clone(), id, trimmed, answer));
+            }
+        }
+        let mut views = Vec::new();
+        for name in &names {
+            let asked = name.clone();
+            let view = self.send(|reply| Command::GetSubscription(REALM, asked, reply));
+            let query = DeadLetterQuery {
+                subscription: Some(name.clone()),
+                queue: None,
+                class: None,
+                page: Page { after: None, limit: 10_000 },
+            };
+            let dead = self.send(|reply| Command::ListDeadLetters(REALM, query, reply));
+            views.push((name.clone(), view, dead));
+        }
+        let now = self.now;
+        self.turn()?;
+        let mut counts: BTreeMap<Name, Count> = BTreeMap::new();
+        for (topic, id, trimmed, mut answer) in asked {
+            let Ok(answer) = answer.try_recv() else { return Ok(()) };
+            self.audit_message(&topic, id, trimmed, answer, now, &mut counts)
+                .map_err(|why| format!("{id}: {why}"))?;
+        }
+        for (name, mut view, mut listed) in views {
+            let (Ok(Ok(view)), Ok(Ok(listed))) = (view.try_recv(), listed.try_recv()) else { return Ok(()) };
+            let count = counts.remove(&name).unwrap_or_default();
+            let listed = listed.items.len() as u64;
+            let shown = (view.backlog, view.in_flight, view.cursor.dead, listed);
+            let counted = (count.open, count.leased, listed, count.dead);
+            if shown != counted {
+                return Err(format!(
+                    "{name} shows (backlog, in flight, dead, dead listed) {shown:?}, counted {counted:?}: {:?}",
+                    view.cursor
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn audit_message(
+        &mut self,
+        topic: &Name,
+        id: MessageId,
+        trimmed: bool,
+        answer: Result<MessageView, Refusal>,
+        now: Timestamp,
+        counts: &mut BTreeMap<Name, Count>,
+    ) -> Result<(), Violation> {
+        let Ok(view) = answer else {
+            for (name, subscription) in &mut self.model.subscriptions {
+                if subscription.topic == *topic && id.sequence >= subscription.first {
+                    gone(subscription, id.sequence).map_err(|why| format!("on {name}: {why}"))?;
+                }
+            }
+            return Ok(());
+        };
+        self.model.sees(topic, id, &view.message)?;
+        for shown in &view.deliveries {
+            let name = shown.subscription.clone();
+            let Some(subscription) = self.model.subscriptions.get_mut(&name) else { continue };
+            let count = counts.entry(name.clone()).or_default();
+            audit_delivery(subscription, id.sequence, shown, now, count)
+                .map_err(|why| format!("on {name}: {why}; {shown:?}"))?;
+        }
+        let expected = self.model.subscriptions.values().filter(|s| s.topic == *topic).count();
+        if expected != view.deliveries.len() && !trimmed {
+            return Err(format!("{} deliveries on {expected} subscriptions", view.deliveries.len()));
+        }
+        Ok(())
+    }
+}
+
+/// A message that is gone must have ended here.
+fn gone(subscription: &mut Subscription, sequence: Sequence) -> Result<(), Violation> {
+    let known = subscription.deliveries.get(&sequence);
+    match known {
+        Some(known) if known.end.is_some() || !known.may.is_empty() => Ok(()),
+        _ => Err(format!("it is gone, and had not ended: {known:?}")),
+    }
+}
+
+fn audit_delivery(
+    subscription: &mut Subscription,
+    sequence: Sequence,
+    shown: &DeliveryView,
+    now: Timestamp,
+    count: &mut Count,
+) -> Result<(), Violation> {
+    if sequence < subscription.first || shown.stands == Stands::NotSubscribed {
+        let right = sequence < subscription.first && shown.stands == Stands::NotSubscribed;
+        return if right { Ok(()) } else { Err("it is subscribed to the wrong messages".to_owned()) };
+    }
+    let unseen = subscription.unseen(sequence) > 0;
+    let known = subscription.deliveries.entry(sequence).or_default();
+    if let Some(delivery) = &shown.delivery {
+        if delivery.replays > known.replays && known.may_be_replayed {
+            known.relive(delivery.replays);
+        }
+        recount(delivery, &shown.stands)?;
+        let floor = known.floor();
+        if delivery.replays != known.replays || delivery.attempt < floor {
+            return Err(format!("its attempts went back: {known:?}"));
+        }
+    }
+    match &shown.stands {
+        Stands::Ended(ending) => {
+            let end = match ending {
+                Ending::Acked => End::Acked,
+                Ending::Dropped => End::Dropped,
+                Ending::Forwarded => End::Forwarded,
+                Ending::Discarded => End::Discarded,
+                // The mark that a dead letter ahead of the cursor leaves when it is discarded.
+                Ending::DeadLettered => known.end.unwrap_or(End::Discarded),
+            };
+            known.ends(end)
+        }
+        Stands::DeadLettered { .. } => {
+            count.dead += 1;
+            let last = shown.delivery.as_ref().and_then(|delivery| delivery.history.last());
+            if last.is_some_and(|past| past.decision.decider == Decider::AttemptLimit) {
+                known.may.push(End::Dead);
+            }
+            known.ends(End::Dead)
+        }
+        _ if known.end.is_some() => Err(format!("it ended and is back: {known:?}")),
+        stands => {
+            count.open += 1;
+            audit_open(known, stands, shown.delivery.as_ref(), now, unseen, count)
+        }
+    }
+}
+
+fn audit_open(
+    known: &Known,
+    stands: &Stands,
+    delivery: Option<&Delivery>,
+    now: Timestamp,
+    unseen: bool,
+    count: &mut Count,
+) -> Result<(), Violation> {
+    let holds = known.may.is_empty() && known.lease.is_some_and(|lease| lease.holds(now));
+    match stands {
+        Stands::Leased { until } => {
+            count.leased += 1;
+            let ours = delivery.is_some_and(|delivery| delivery.attempt == known.attempt);
+            if ours && holds && known.lease.is_some_and(|lease| lease.until != *until) {
+                return Err(format!("its lease should last until {:?}", known.lease));
+            }
+            if !ours && (holds || !unseen) && known.floor() == known.attempt {
+                return Err(format!("somebody else holds it: {known:?}"));
+            }
+            Ok(())
+        }
+        Stands::Deciding => {
+            let leased =
+                |delivery: &Delivery| matches!(&delivery.state, State::Deciding { leased_at: Some(_), .. });
+            count.leased += u64::from(delivery.is_some_and(leased));
+            if holds { Err(format!("it is decided under a lease: {known:?}")) } else { Ok(()) }
+        }
+        _ if holds => Err(format!("its lease is gone: {known:?}")),
+        Stands::Ready if known.due.is_some_and(|(due, _)| due > now) => {
+            Err(format!("it is ready too early: {known:?}"))
+        }
+        Stands::Delayed { until } if known.due.is_some_and(|(due, _)| due > *until) => {
+            Err(format!("it is due too early: {known:?}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The counters of a delivery must be what its history says, and each attempt must have ended once at most.
+fn recount(delivery: &Delivery, stands: &Stands) -> Result<(), Violation> {
+    if delivery.history.len() == MAX_HISTORY {
+        return Ok(());
+    }
+    let of_attempts = || delivery.history.iter().filter(|past| past.failure.cause != Cause::MessageExpired);
+    let ended = |matches: fn(Cause) -> bool| {
+        let of_life = of_attempts().filter(|past| past.replay == delivery.replays);
+        of_life.filter(|past| matches(past.failure.cause)).count() as u32
+    };
+    let (failures, releases) = (ended(Cause::is_failure), ended(|cause| cause == Cause::Released));
+    if (failures, releases) != (delivery.failures, delivery.releases) {
+        return Err(format!("its history has {failures} failures and {releases} releases"));
+    }
+    let mut attempts: Vec<_> = of_attempts().map(|past| (past.replay, past.attempt)).collect();
+    let total = attempts.len();
+    attempts.dedup();
+    if attempts.len() != total {
+        return Err("an attempt ended twice".to_owned());
+    }
+    let under_lease =
+        matches!(delivery.state, State::Leased { .. } | State::Deciding { leased_at: Some(_), .. });
+    let ended = matches!(stands, Stands::Ended(_) | Stands::DeadLettered { .. });
+    if !ended && delivery.attempt != failures + releases + u32::from(under_lease) {
+        return Err(format!("{} attempts, {failures} failed and {releases} given back", delivery.attempt));
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! The end of a seed: the disk is good, everything is pulled and acked, dead letters are replayed, and nothing is left.
+
+use std::time::Duration;
+
+use reprise_broker::domain::name::Name;
+use reprise_broker::engine::{Ack, Command, Pull};
+
+use super::model::{End, Violation};
+use super::pending::Pending;
+use super::policies::SINK;
+use super::work::name;
+use super::world::{REALM, World};
+
+/// Far more than the longest delay, lease and pause take.
+const ROUNDS: usize = 600;
+
+impl World {
+    pub(crate) fn drain(&mut self) -> Result<(), Violation> {
+        self.crash()?;
+        self.audit()?;
+        for _ in 0..ROUNDS {
+            if self.drain_once()? {
+                self.audit()?;
+                return self.all_ended();
+            }
+        }
+        self.audit()?;
+        let mut left = String::new();
+        for name in self.model.subscriptions.keys().cloned().collect::<Vec<_>>() {
+            let view = self.view(&name)?;
+            let view = view.map(|view| (view.backlog, view.in_flight, view.cursor));
+            left.push_str(&format!("\n  {name}: {view:?}"));
+        }
+        Err(format!("something never ends:{left}"))
+    }
+
+    /// Pulls and acks all that is there. Says whether nothing was left.
+    fn drain_once(&mut self) -> Result<bool, Violation> {
+        let names: Vec<Name> = self.model.subscriptions.keys().cloned().collect();
+        let mut open = 0;
+        for name in names {
+            let before = self.model.subscriptions.get(&name).map_or(0, |s| s.receipts.len());
+            let request = Pull { subscription: name.clone(), max: 100, wait: Duration::ZERO };
+            let answer = self.send(|reply| Command::Pull(REALM, request, reply));
+            self.pending.push(Pending::Pull(name.clone(), answer));
+            self.turn()?;
+            let receipts = self.model.subscriptions.get(&name).map(|s| s.receipts[before..].to_vec());
+            if let Some(receipts) = receipts.filter(|receipts| !receipts.is_empty()) {
+                let request = Ack { subscription: name.clone(), receipts: receipts.clone() };
+                let answer = self.send(|reply| Command::Ack(REALM, request, reply));
+                self.pending.push(Pending::Ack(name.clone(), receipts, answer));
+            }
+            self.settle_dead_letters(&name, 100, true)?;
+            self.turn()?;
+            open += self.view(&name)?.map_or(0, |view| view.backlog + view.cursor.dead);
+        }
+        self.jump();
+        self.turn()?;
+        Ok(open == 0 && self.pending.is_empty())
+    }
+
+    fn all_ended(&mut self) -> Result<(), Violation> {
+        for (name, subscription) in &self.model.subscriptions {
+            let Some(topic) = self.model.topics.get(&subscription.topic) else { continue };
+            for sequence in topic.messages.keys().filter(|sequence| **sequence >= subscription.first) {
+                let known = subscription.deliveries.get(sequence);
+                let ended = known.is_some_and(|known| known.end.is_some_and(|end| end != End::Dead));
+                // Trimmed before anybody saw how it ended.
+                let may_have = known.is_some_and(|known| !known.may.is_empty());
+                if !ended && !may_have {
+                    return Err(format!("{sequence} on {name} never ended: {known:?}"));
+                }
+            }
+        }
+        let sink = self.model.topics.get(&name(SINK)).ok_or("no sink")?;
+        for (sequence, sent) in &sink.messages {
+            let sent = &sent.payload;
+            let copies = sink.messages.values().filter(|other| other.payload == *sent).count();
+            let asked = self.model.forwards.iter().filter(|payload| *payload == sent).count();
+            if copies > asked.max(1) {
+                return Err(format!("{sequence} in the sink: {copies} copies of {asked} forwards"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,335 @@
+//! What the broker has promised so far, and what that allows it to do next.
+//!
+//! It knows requests, answers and the answers of policies, and nothing of how the broker keeps its state: where an
+//! answer was lost in a crash, both outcomes are allowed from then on.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use reprise_broker::domain::decision::{Answer, AnswerAction, Decider, Fault};
+use reprise_broker::domain::failure::Cause;
+use reprise_broker::domain::id::{MessageId, Sequence, SubscriptionId, TopicId};
+use reprise_broker::domain::message::Message;
+use reprise_broker::domain::name::Name;
+use reprise_broker::domain::receipt::Receipt;
+use reprise_broker::domain::settings::SubscriptionSettings;
+use reprise_broker::domain::time::Timestamp;
+use reprise_broker::engine::{DeadLetterView, Granted};
+
+/// What went wrong, for the one who reads the failing test.
+pub(crate) type Violation = String;
+
+/// The lowest `attempt_limit` in use: below it nothing is dead-lettered natively.
+pub(crate) const LEAST_ATTEMPT_LIMIT: u32 = 4;
+
+/// The longest `max_delay` in use.
+pub(crate) const LONGEST_DELAY: Duration = Duration::from_secs(20);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Acked,
+    Dead,
+    Dropped,
+    Forwarded,
+    Discarded,
+}
+
+/// What a policy was asked about.
+pub(crate) struct Question {
+    pub(crate) payload: String,
+    pub(crate) cause: Cause,
+    /// The settings are being changed in the same turn.
+    pub(crate) changing: bool,
+}
+
+/// What is known of one delivery.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) replays: u32,
+    /// The last attempt seen in this life.
+    pub(crate) attempt: u32,
+    /// Attempts seen, each with the number of syncs before it.
+    grants: Vec<(u32, u64)>,
+    /// After a power cut: attempts above it may have been forgotten.
+    floor: Option<u32>,
+    /// Pulls of the subscription whose answers were lost, when it was last seen.
+    lost: u64,
+    pub(crate) lease: Option<Lease>,
+    /// When an attempt that ended badly was decided: of which life, which one.
+    pub(crate) decided_at: BTreeMap<(u32, u32), Timestamp>,
+    /// Not to be delivered before, and the number of syncs when that was decided.
+    pub(crate) due: Option<(Timestamp, u64)>,
+    pub(crate) end: Option<End>,
+    /// Ends that it may have met without an answer to say so.
+    pub(crate) may: Vec<End>,
+    pub(crate) may_be_replayed: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lease {
+    pub(crate) until: Timestamp,
+    /// A nack is on its way, or was lost on it.
+    pub(crate) settling: bool,
+    /// A power cut may have taken the lease or its deadline.
+    pub(crate) unsure: bool,
+}
+
+impl Lease {
+    /// Nobody else can be granted the delivery.
+    pub(crate) fn holds(self, now: Timestamp) -> bool {
+        self.until > now && !self.settling && !self.unsure
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) payload: String,
+    pub(crate) available_at: Timestamp,
+}
+
+#[derive(Debug)]
+pub(crate) struct Topic {
+    pub(crate) id: TopicId,
+    pub(crate) messages: BTreeMap<Sequence, Sent>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    pub(crate) topic: Name,
+    pub(crate) first: Sequence,
+    pub(crate) settings: SubscriptionSettings,
+    pub(crate) deliveries: BTreeMap<Sequence, Known>,
+    /// Every receipt that was seen.
+    pub(crate) receipts: Vec<Receipt>,
+    /// Pulls whose answers were lost: each may have granted a lease that nobody saw.
+    pub(crate) lost: u64,
+    id: Option<SubscriptionId>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) topics: BTreeMap<Name, Topic>,
+    pub(crate) subscriptions: BTreeMap<Name, Subscription>,
+    /// Published, but the answer was lost.
+    pub(crate) unanswered: Vec<(Name, Sent)>,
+    /// Payloads that a policy sent to the sink, as often as it said so.
+    pub(crate) forwards: Vec<String>,
+}
+
+impl Subscription {
+    pub(crate) fn new(topic: Name, first: Sequence, settings: SubscriptionSettings) -> Self {
+        Self { topic, first, settings, deliveries: BTreeMap::new(), receipts: Vec::new(), lost: 0, id: None }
+    }
+
+    fn is(&mut self, id: SubscriptionId) -> bool {
+        *self.id.get_or_insert(id) == id
+    }
+
+    /// The delivery that a receipt is current for, as far as is known.
+    pub(crate) fn current(&mut self, receipt: &Receipt) -> Option<&mut Known> {
+        if self.id != Some(receipt.subscription) {
+            return None;
+        }
+        let known = self.deliveries.get_mut(&receipt.sequence)?;
+        // Where later attempts may have been forgotten, it may be the current one again.
+        let current = known.floor()..=known.attempt;
+        (known.replays == receipt.replays && current.contains(&receipt.attempt)).then_some(known)
+    }
+
+    /// Whether a lease that nobody saw may have followed the last one seen.
+    pub(crate) fn unseen(&self, sequence: Sequence) -> u64 {
+        self.lost - self.deliveries.get(&sequence).map_or(0, |known| known.lost)
+    }
+}
+
+impl Known {
+    pub(crate) fn relive(&mut self, replays: u32) {
+        let decided_at = std::mem::take(&mut self.decided_at);
+        *self = Self { replays, lost: self.lost, decided_at, ..Self::default() };
+    }
+
+    /// Attempts up to here are never granted again, and never forgotten.
+    pub(crate) fn floor(&self) -> u32 {
+        self.floor.unwrap_or(self.attempt)
+    }
+
+    /// Whether an end can be, that no answer told of.
+    pub(crate) fn ends(&mut self, end: End) -> Result<(), Violation> {
+        match self.end {
+            Some(known) if known != end => Err(format!("it ended as {known:?}, and now as {end:?}")),
+            None if !self.may.contains(&end) => Err(format!("it ended as {end:?}, which nobody asked for")),
+            _ => {
+                self.end = Some(end);
+                Ok(())
+            }
+        }
+    }
+
+    fn lose_power(&mut self, syncs: u64) {
+        let durable = |stamp: u64| syncs > stamp;
+        if self.grants.last().is_some_and(|(_, stamp)| !durable(*stamp)) {
+            let kept = self.grants.iter().rev().find(|(_, stamp)| durable(*stamp));
+            self.floor = Some(kept.map_or(0, |(attempt, _)| *attempt).min(self.floor.unwrap_or(u32::MAX)));
+            if let Some(lease) = &mut self.lease {
+                lease.unsure = true;
+            }
+        }
+        if self.due.is_some_and(|(_, stamp)| !durable(stamp)) {
+            self.due = None;
+        }
+    }
+}
+
+impl Model {
+    /// The message a consumer or an inspection shows must be one that was published.
+    pub(crate) fn sees(&mut self, topic: &Name, id: MessageId, message: &Message) -> Result<(), Violation> {
+        let payload = String::from_utf8_lossy(&message.payload).into_owned();
+        let known = self.topics.get_mut(topic).ok_or_else(|| format!("an unknown topic {topic}"))?;
+        if known.id != id.topic {
+            return Err(format!("message {id} is not of topic {topic}"));
+        }
+        if let Some(sent) = known.messages.get(&id.sequence) {
+            if sent.payload != payload {
+                return Err(format!("{id} holds {payload} and not {}", sent.payload));
+            }
+            return Ok(());
+        }
+        let sent = Sent { payload: payload.clone(), available_at: message.available_at };
+        if message.hops > 0 {
+            if !self.forwards.contains(&payload) {
+                return Err(format!("{payload} was forwarded, which no policy asked for"));
+            }
+        } else {
+            let place = self.unanswered.iter().position(|(to, sent)| to == topic && sent.payload == payload);
+            let place = place.ok_or_else(|| format!("{id} holds {payload}, which nobody published"))?;
+            self.unanswered.remove(place);
+        }
+        known.messages.insert(id.sequence, sent);
+        Ok(())
+    }
+
+    pub(crate) fn granted(
+        &mut self,
+        name: &Name,
+        granted: &Granted,
+        now: Timestamp,
+        syncs: u64,
+    ) -> Result<(), Violation> {
+        self.sees(&granted.topic, granted.id, &granted.message)?;
+        let receipt = granted.receipt;
+        let sent = self.topics.get(&granted.topic).and_then(|t| t.messages.get(&receipt.sequence));
+        let available_at = sent.map(|sent| sent.available_at);
+        let subscription = self.subscriptions.get_mut(name).ok_or("a lease of an unknown subscription")?;
+        if !subscription.is(receipt.subscription) || receipt.sequence < subscription.first {
+            return Err(format!("{receipt:?} is not of this subscription"));
+        }
+        let unseen = subscription.unseen(receipt.sequence);
+        let known = subscription.deliveries.entry(receipt.sequence).or_default();
+        if receipt.replays > known.replays && known.may_be_replayed {
+            known.relive(receipt.replays);
+        }
+        if receipt.replays != known.replays {
+            return Err(format!("{receipt:?} after life {}", known.replays));
+        }
+        if let Some(end) = known.end {
+            return Err(format!("it ended as {end:?} and came back: {receipt:?}"));
+        }
+        let floor = known.floor();
+        if receipt.attempt <= floor || u64::from(receipt.attempt) > u64::from(known.attempt) + 1 + unseen {
+            return Err(format!("attempt {} after {} (at least {floor})", receipt.attempt, known.attempt));
+        }
+        if let Some(lease) = known.lease.filter(|lease| lease.holds(now)) {
+            return Err(format!("granted to two: {receipt:?} while {lease:?} at {now:?}"));
+        }
+        let due = known.due.map(|(due, _)| due).max(available_at.filter(|_| receipt.replays == 0));
+        if let Some(due) = due.filter(|due| *due > now) {
+            return Err(format!("{receipt:?} granted at {now:?}, it is due at {due:?}: {known:?}"));
+        }
+        if granted.failures >= receipt.attempt || granted.lease_until <= now {
+            return Err(format!("a lease that makes no sense: {granted:?}"));
+        }
+        known.grants.retain(|(attempt, _)| *attempt < receipt.attempt);
+        known.grants.push((receipt.attempt, syncs));
+        known.attempt = receipt.attempt;
+        known.floor = None;
+        known.lost = subscription.lost;
+        known.lease = Some(Lease { until: granted.lease_until, settling: false, unsure: false });
+        known.may.clear();
+        subscription.receipts.push(receipt);
+        Ok(())
+    }
+
+    /// A policy's answer is handed to the broker, which may use it or, after a crash, never have seen it.
+    pub(crate) fn answered(
+        &mut self,
+        name: &Name,
+        receipt: Receipt,
+        result: &Result<Answer, Fault>,
+        asked: &Question,
+        now: Timestamp,
+        syncs: u64,
+    ) {
+        let Some(subscription) = self.subscriptions.get_mut(name) else { return };
+        if !subscription.is(receipt.subscription) {
+            return;
+        }
+        let settings = &subscription.settings;
+        let known = subscription.deliveries.entry(receipt.sequence).or_default();
+        if asked.cause != Cause::MessageExpired {
+            known.decided_at.insert((receipt.replays, receipt.attempt), now);
+        }
+        let fault = Duration::from_secs(1);
+        let mut delay = None;
+        match result.as_ref().map(|answer| &answer.action) {
+            Ok(AnswerAction::Retry { delay: asked }) => {
+                delay = Some((*asked).max(settings.min_delay).min(settings.max_delay));
+            }
+            Ok(AnswerAction::DeadLetter { .. }) => known.may.push(End::Dead),
+            Ok(AnswerAction::Drop { .. }) => known.may.push(End::Dropped),
+            Ok(AnswerAction::Forward { topic }) => {
+                let listed = settings.forward_to.iter().any(|listed| listed.as_str() == topic);
+                if listed || asked.changing {
+                    known.may.push(End::Forwarded);
+                    self.forwards.push(asked.payload.clone());
+                } else {
+                    delay = Some(fault);
+                }
+            }
+            Err(_) => delay = Some(fault),
+        }
+        let delay = delay.filter(|_| !asked.changing);
+        known.due = delay.map(|delay| (now + delay, syncs));
+    }
+
+    /// A dead letter is listed.
+    pub(crate) fn dead(&mut self, name: &Name, view: &DeadLetterView) -> Result<(), Violation> {
+        let Some(subscription) = self.subscriptions.get_mut(name) else { return Ok(()) };
+        let known = subscription.deliveries.entry(view.id.sequence).or_default();
+        let delivery = &view.row.delivery;
+        if delivery.replays > known.replays && known.may_be_replayed {
+            known.relive(delivery.replays);
+        }
+        if delivery.history.last().is_some_and(|past| past.decision.decider == Decider::AttemptLimit) {
+            known.may.push(End::Dead);
+        }
+        known.ends(End::Dead).map_err(|why| format!("{} on {name}: {why}; {known:?}", view.id))
+    }
+
+    /// The broker stopped while it took these answers in.
+    pub(crate) fn may_have_missed(&mut self, answered: &[(Name, Receipt)]) {
+        for (name, receipt) in answered {
+            let known =
+                self.subscriptions.get_mut(name).and_then(|s| s.deliveries.get_mut(&receipt.sequence));
+            if let Some(known) = known {
+                known.due = None;
+            }
+        }
+    }
+
+    /// What was not synced may be forgotten.
+    pub(crate) fn lose_power(&mut self, syncs: u64) {
+        for subscription in self.subscriptions.values_mut() {
+            subscription.deliveries.values_mut().for_each(|known| known.lose_power(syncs));
+        }
+    }
+}
