@@ -53,7 +53,9 @@ impl Command {
     /// The memory that it holds for its caller, where that can be much.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Publish(_, publish, _) => publish.messages.iter().map(|message| message.payload.len()).sum(),
+            Self::Publish(_, publish, _) => {
+                publish.messages.iter().map(|message| message.payload.len()).sum()
+            }
             Self::SetPolicy(_, set, _) => set.module.as_ref().map_or(0, |module| module.bytes.len()),
             _ => 0,
         }
