@@ -155,6 +155,7 @@ fn s13_a_growing_delay_is_monotone_and_capped() {
         let delivery = broker.next("s");
         let before = leased_at(&delivery);
         let decision = broker.nack("s", &delivery.receipt, "timeout")["decision"].clone();
+        assert!(duration(&decision["delay"]) <= Duration::from_millis(1), "{decision}");
         let asked = decision.get("clamped_from").unwrap_or(&decision["delay"]);
         let expected = Duration::from_millis(1_000_u64.saturating_pow(failures - 1).min(10_000));
         assert_eq!(duration(asked), expected, "failure {failures}");

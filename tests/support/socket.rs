@@ -17,7 +17,11 @@ impl Socket {
 
     /// Sends a whole request with a JSON body.
     pub(crate) fn post(&mut self, path: &str, body: &str) {
-        self.write(&format!("{}{body}", head(path, body, "")));
+        let length = body.len();
+        self.write(&format!(
+            "POST {path} HTTP/1.1\r\nhost: broker\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        ));
     }
 
     /// Sends a whole request that does not say how long its body is.
@@ -31,9 +35,23 @@ impl Socket {
 
     /// Sends the head of a request and waits until the broker asks for its body: from then on it is at work on it.
     pub(crate) fn begin(&mut self, path: &str, body: &str) {
-        self.write(&head(path, body, "expect: 100-continue\r\n"));
-        let (status, _) = self.read();
-        assert_eq!(status, 100);
+        let (status, answer) = self.announce("POST", path, "application/json", body.len());
+        assert_eq!(status, 100, "{answer}");
+    }
+
+    /// Sends the head of a request that waits to be asked for its body, and reads what comes first: 100 or a refusal.
+    pub(crate) fn announce(
+        &mut self,
+        method: &str,
+        path: &str,
+        media_type: &str,
+        length: usize,
+    ) -> (u16, String) {
+        self.write(&format!(
+            "{method} {path} HTTP/1.1\r\nhost: broker\r\ncontent-type: {media_type}\r\n\
+             content-length: {length}\r\nexpect: 100-continue\r\n\r\n"
+        ));
+        self.read()
     }
 
     /// Sends the body that [`begin`](Self::begin) held back.
@@ -66,11 +84,4 @@ impl Socket {
     fn write(&mut self, text: &str) {
         self.0.get_mut().write_all(text.as_bytes()).expect("the broker reads");
     }
-}
-
-fn head(path: &str, body: &str, more: &str) -> String {
-    let length = body.len();
-    format!(
-        "POST {path} HTTP/1.1\r\nhost: broker\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n{more}\r\n"
-    )
 }

@@ -347,33 +347,53 @@ fn bodies_that_are_no_request_are_refused() {
     refused(&broker, rows);
 }
 
+const LARGEST_BODY: usize = 2 * 1024 * 1024;
+
+fn padded(bytes: usize) -> String {
+    format!("{{{}}}", " ".repeat(bytes - 2))
+}
+
 /// Bodies that are too large are refused, whether they say so or not; the largest allowed is not.
 #[test]
 fn bodies_that_are_too_large_are_refused() {
-    const LIMIT: usize = 2 * 1024 * 1024;
     let broker = broker();
-    let padded = |bytes: usize| format!("{{{}}}", " ".repeat(bytes - 2));
-    let send = |method: &str, path: &str, body: String| {
-        broker.request(method, path).header("content-type", "application/json").body(body)
+    let before = broker.everything();
+    let expect_refusal = |(status, body): (u16, String), what: &str| {
+        assert_eq!(status, 413, "{what}: {body}");
+        let body: Value = serde_json::from_str(&body).expect("a problem is JSON");
+        assert_eq!((&body["code"], &body["status"]), (&json!("body_too_large"), &json!(413)), "{what}");
     };
-    let mut rows = Vec::new();
     for (method, path) in [
         ("PUT", "/v1/topics/t"),
         ("PATCH", "/v1/subscriptions/s"),
         ("POST", "/v1/topics/t/messages"),
         ("POST", "/v1/subscriptions/s/ack"),
     ] {
-        rows.push((path.to_owned(), send(method, path, padded(LIMIT + 1)), 413, "body_too_large"));
+        let mut socket = Socket::connect(broker.address());
+        expect_refusal(socket.announce(method, path, "application/json", LARGEST_BODY + 1), path);
     }
-    refused(&broker, rows);
-    let before = broker.everything();
     let mut socket = Socket::connect(broker.address());
-    socket.post_chunked("/v1/topics/t/messages", &padded(LIMIT + 1));
-    let (status, body) = socket.read();
-    assert_eq!(status, 413, "{body}");
-    assert!(body.contains("body_too_large"), "{body}");
+    socket.post_chunked("/v1/topics/t/messages", &padded(LARGEST_BODY + 1));
+    expect_refusal(socket.read(), "chunked");
     assert_eq!(broker.everything(), before);
-    broker.send(send("PATCH", "/v1/subscriptions/s", padded(LIMIT))).expect(200);
+    let request = broker.request("PATCH", "/v1/subscriptions/s").header("content-type", "application/json");
+    broker.send(request.body(padded(LARGEST_BODY))).expect(200);
+}
+
+/// A client that sends too much all the same, without waiting to be asked, is told so: it does not merely find the
+/// connection broken.
+#[test]
+fn a_client_that_sends_too_much_is_told() {
+    let broker = broker();
+    let before = broker.everything();
+    for attempt in 0..20 {
+        let request =
+            broker.request("POST", "/v1/topics/t/messages").header("content-type", "application/json");
+        let answer = request.body(padded(3 * LARGEST_BODY)).send();
+        let status = answer.map(|answer| answer.status().as_u16()).map_err(|error| format!("{error:?}"));
+        assert_eq!(status, Ok(413), "attempt {attempt}");
+    }
+    assert_eq!(broker.everything(), before);
 }
 
 /// Query parameters that are malformed, unknown or out of bounds, and cursors that nobody gave out.
