@@ -54,7 +54,7 @@ fn a_raw_body_is_one_message() {
 fn a_json_body_that_is_no_batch_is_a_payload() {
     let broker = Broker::start();
     broker.topic_and_subscription(json!({}));
-    for body in [r#"{"order":7}"#, r#"[1, 2]"#, r#"{"kind":"x","messages":[]}"#, "null", " 7 "] {
+    for body in [r#"{"order":7}"#, r#"[1, 2]"#, r#"{"m":{"messages":[]}}"#, "null", " 7 "] {
         raw(&broker, &[("content-type", b"application/json")], body.as_bytes()).expect(201);
         let id = broker.next("s").id().to_owned();
         let exact = broker.get(&format!("/v1/messages/{id}?payload_as=base64")).expect(200);
@@ -64,6 +64,19 @@ fn a_json_body_that_is_no_batch_is_a_payload() {
             .expect("base64");
         assert_eq!(String::from_utf8(bytes).expect("text"), body);
     }
+}
+
+/// A JSON object with a field `messages` is a batch wherever the field stands, unless the query says otherwise.
+#[test]
+fn what_looks_like_a_batch_is_one_unless_it_is_said_to_be_raw() {
+    let broker = Broker::start();
+    broker.topic_and_subscription(json!({}));
+    let body = r#"{"kind":"x","messages":[{"payload":1}]}"#;
+    let refused = raw(&broker, &[("content-type", b"application/json")], body.as_bytes());
+    assert_eq!(refused.expect(400)["code"], "invalid_body");
+    let request = broker.request("POST", &format!("{MESSAGES}?raw=true")).body(body);
+    broker.send(request.header("content-type", "application/json")).expect(201);
+    assert_eq!(broker.next("s").message["payload"]["kind"], "x");
 }
 
 /// A refused raw message stores nothing.

@@ -23,7 +23,7 @@ fn defaults_are_as_documented() {
         ("max_lease", json!("1h")),
         ("max_in_flight", json!(10_000)),
         ("min_delay", json!("0s")),
-        ("max_delay", json!("1day")),
+        ("max_delay", json!("1d")),
         ("attempt_limit", json!(1_000)),
         ("fallback_delay", json!("5s")),
         ("fault_limit", json!(10)),

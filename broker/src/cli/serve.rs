@@ -72,7 +72,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         limits: Limits::default(),
         standard: STANDARD,
     };
-    let (broker, dispatcher) = Broker::start(&arguments.data_dir, options)?;
+    let (broker, dispatcher) = Broker::start(&arguments.data_dir, options)
+        .map_err(|error| format!("{}: {error}", arguments.data_dir.display()))?;
     let access =
         if arguments.no_auth { Access::Open } else { Access::Token(operator_token(&arguments.data_dir)?) };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use axum::body::{Body, Bytes, HttpBody as _, to_bytes};
+use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use bytes::BytesMut;
+use http_body_util::BodyExt as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -15,6 +17,11 @@ use crate::domain::limits::MAX_BODY_BYTES;
 
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What is read and thrown away of a body that is too large.
+const MAX_DRAINED_BYTES: usize = 32 * 1024 * 1024;
+/// Nesting of a MessagePack request.
+const MAX_DEPTH: usize = 64;
 
 /// How a body is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,7 +107,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Given<T> {
             let detail = "send application/json or application/msgpack";
             Problem::new(ErrorCode::UnsupportedMediaType, detail)
         })?;
-        let bytes = read(request.into_body(), MAX_BODY_BYTES, ErrorCode::BodyTooLarge).await?;
+        let (parts, body) = request.into_parts();
+        let bytes = read(&parts.headers, body, MAX_BODY_BYTES, ErrorCode::BodyTooLarge).await?;
         parse(format, &bytes).map(Self)
     }
 }
@@ -116,25 +124,55 @@ pub(super) fn parse<T: DeserializeOwned>(format: Format, bytes: &[u8]) -> Result
         Format::Json if bytes.is_empty() => serde_json::from_str("{}").map_err(|e| bad(e.to_string())),
         Format::Json => serde_json::from_slice(bytes).map_err(|error| bad(error.to_string())),
         Format::MessagePack => {
-            let mut from = rmp_serde::Deserializer::from_read_ref(bytes);
-            from.set_max_depth(64);
-            T::deserialize(&mut from).map_err(|error| bad(error.to_string()))
+            let mut rest = bytes;
+            let mut from = rmp_serde::Deserializer::new(&mut rest);
+            from.set_max_depth(MAX_DEPTH);
+            let value = T::deserialize(&mut from).map_err(|error| bad(error.to_string()))?;
+            if rest.is_empty() { Ok(value) } else { Err(bad("more follows after the request".to_owned())) }
         }
     }
 }
 
-/// Collects a body within a bound of size and time.
+/// Collects a body within a bound of size and time. What is beyond the bound is read too, up to a further one: a
+/// client that is still sending would not see the answer.
 ///
 /// # Errors
 /// `too_large`, or [`ErrorCode::RequestTimeout`].
-pub(super) async fn read(body: Body, limit: usize, too_large: ErrorCode) -> Result<Bytes, Problem> {
+pub(super) async fn read(
+    headers: &HeaderMap,
+    body: Body,
+    limit: usize,
+    too_large: ErrorCode,
+) -> Result<Bytes, Problem> {
     let refuse = || Problem::new(too_large, format!("at most {limit} bytes are taken here"));
-    if body.size_hint().lower() > limit as u64 {
+    // A client that asks first has not begun to send.
+    if headers.contains_key(header::EXPECT) && body.size_hint().lower() > limit as u64 {
         return Err(refuse());
     }
-    match tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, limit)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_)) => Err(refuse()),
+    match tokio::time::timeout(BODY_TIMEOUT, collect(body, limit)).await {
+        Ok(Ok(Some(bytes))) => Ok(bytes),
+        Ok(Ok(None)) => Err(refuse()),
+        Ok(Err(error)) => Err(Problem::new(ErrorCode::InvalidBody, format!("the body broke off: {error}"))),
         Err(_) => Err(Problem::new(ErrorCode::RequestTimeout, "the body did not arrive in time")),
     }
+}
+
+/// `None` if it is larger than `limit`.
+async fn collect(mut body: Body, limit: usize) -> Result<Option<Bytes>, axum::Error> {
+    let mut collected = BytesMut::new();
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        length += data.len();
+        if length <= limit {
+            // Nearly every body is one piece, which needs no copy.
+            if collected.is_empty() && body.is_end_stream() {
+                return Ok(Some(data));
+            }
+            collected.extend_from_slice(&data);
+        } else if length > limit + MAX_DRAINED_BYTES {
+            break;
+        }
+    }
+    Ok((length <= limit).then(|| collected.freeze()))
 }

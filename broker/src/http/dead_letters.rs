@@ -76,9 +76,19 @@ pub(super) async fn list(
     format: Format,
 ) -> Result<Response, Problem> {
     // A queue is given as it is shown, with its subscription, or by its own name.
-    let queue = query.queue.as_deref().map(|text| text.split_once('/').map_or(text, |(_, queue)| queue));
+    let (of, queue) = match query.queue.as_deref().map(|text| (text, text.split_once('/'))) {
+        Some((_, Some((of, queue)))) => (Some(of), Some(queue)),
+        Some((queue, None)) => (None, Some(queue)),
+        None => (None, None),
+    };
+    if let (Some(of), Some(subscription)) = (of, &query.subscription)
+        && of != subscription
+    {
+        return Ok(format.ok(&ListBody::<SummaryAnswer> { items: Vec::new(), next: None }));
+    }
+    let subscription = query.subscription.as_deref().or(of);
     let request = DeadLetterQuery {
-        subscription: query.subscription.as_deref().map(|text| name("subscription", text)).transpose()?,
+        subscription: subscription.map(|text| name("subscription", text)).transpose()?,
         queue: queue.map(|text| name("queue", text)).transpose()?,
         class: query.class,
         page: page(query.limit, query.cursor.as_deref(), |text| DeadLetterId::parse(text).ok())?,
@@ -99,7 +109,7 @@ pub(super) async fn get(
     let view = app.broker.call(|reply| Command::GetDeadLetter(REALM, id, reply)).await?;
     let answer = DeadLetterAnswer {
         summary: summary(&view),
-        message: message_body(view.message_id, &view.topic, &view.row.message, query.payload_as),
+        message: message_body(view.message_id, &view.topic, &view.row.message, query.payload_as, format),
         timeline: history_body(view.subscription.as_str(), view.row.delivery.clone()),
     };
     Ok(format.ok(&answer))

@@ -196,7 +196,11 @@ impl Problem {
             title: status.canonical_reason().unwrap_or("Error"),
             status: status.as_u16(),
             code: self.code.as_str(),
-            detail: &self.detail,
+            // What is inside the broker is for its log.
+            detail: match self.code {
+                ErrorCode::Internal => "the broker failed; its log says how, under this request id",
+                _ => &self.detail,
+            },
             reason: self.reason,
             retryable: self.code.is_retryable(),
             request_id,

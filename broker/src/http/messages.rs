@@ -59,7 +59,7 @@ pub(super) async fn get(
         .map_err(|_| Problem::new(ErrorCode::InvalidId, "a message id is what publish and pull gave"))?;
     let view = app.broker.call(|reply| Command::GetMessage(REALM, id, reply)).await?;
     let answer = MessageAnswer {
-        message: message_body(view.id, &view.topic, &view.message, query.payload_as),
+        message: message_body(view.id, &view.topic, &view.message, query.payload_as, format),
         deliveries: view.deliveries.into_iter().map(delivery).collect(),
     };
     Ok(format.ok(&answer))

@@ -9,7 +9,7 @@ use super::auth::REALM;
 use super::body::{Format, Given, read};
 use super::query::{Asked, PageQuery, cursor};
 use super::shape::ListBody;
-use super::wire::{JsonPayload, RawJson, WireTime, name};
+use super::wire::{JsonOut, JsonPayload, WireTime, name};
 use super::{App, ErrorCode, Problem};
 use crate::domain::limits::{MAX_MODULE_BYTES, MAX_PARAMS_BYTES};
 use crate::engine::{AdmittedModule, Command, Refusal, RevisionView, SetPolicy};
@@ -22,7 +22,7 @@ pub(super) struct RevisionAnswer {
     digest: String,
     name: String,
     version: String,
-    params: Option<RawJson>,
+    params: Option<JsonOut>,
     size: u64,
     trial_fuel: u64,
     created_at: WireTime,
@@ -59,7 +59,8 @@ pub(super) async fn put(
     // Before anything is compiled: whose policy is it to be?
     let known = subscription.clone();
     app.broker.call(|reply| Command::GetPolicy(REALM, known, reply)).await?;
-    let bytes = read(request.into_body(), MAX_MODULE_BYTES, ErrorCode::PolicyTooLarge).await?;
+    let (parts, body) = request.into_parts();
+    let bytes = read(&parts.headers, body, MAX_MODULE_BYTES, ErrorCode::PolicyTooLarge).await?;
     let given = params.unwrap_or_else(|| "{}".to_owned());
     let admitted = app.broker.programs().admit(bytes.clone(), given.clone()).await;
     let (program, rehearsal) = admitted.ok_or(Refusal::ShuttingDown)??;
@@ -69,7 +70,7 @@ pub(super) async fn put(
     let request = Box::new(SetPolicy { subscription, module: Some(module), params: Some(given) });
     let put = app.broker.call(|reply| Command::SetPolicy(REALM, request, reply)).await?;
     let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
-    let revision = revision_answer(put.value);
+    let revision = revision_answer(put.value, format);
     let exports = ["decide", "check", "describe"];
     Ok(format.answer(status, &UploadAnswer { revision, exports, summary, queues }))
 }
@@ -91,7 +92,7 @@ pub(super) async fn put_params(
     let request = Box::new(SetPolicy { subscription, module: None, params: Some(params) });
     let put = app.broker.call(|reply| Command::SetPolicy(REALM, request, reply)).await?;
     let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(format.answer(status, &revision_answer(put.value)))
+    Ok(format.answer(status, &revision_answer(put.value, format)))
 }
 
 pub(super) async fn get(
@@ -101,7 +102,7 @@ pub(super) async fn get(
 ) -> Result<Response, Problem> {
     let name = name("subscription", &subscription)?;
     let view = app.broker.call(|reply| Command::GetPolicy(REALM, name, reply)).await?;
-    Ok(format.ok(&revision_answer(view)))
+    Ok(format.ok(&revision_answer(view, format)))
 }
 
 pub(super) async fn revisions(
@@ -114,7 +115,7 @@ pub(super) async fn revisions(
     let page = query.page(|text| text.parse().ok())?;
     let listed = app.broker.call(|reply| Command::ListRevisions(REALM, name, page, reply)).await?;
     let next = listed.items.last().filter(|_| listed.more).map(|view| cursor(view.number));
-    let items = listed.items.into_iter().map(revision_answer).collect();
+    let items = listed.items.into_iter().map(|view| revision_answer(view, format)).collect();
     Ok(format.ok(&ListBody { items, next }))
 }
 
@@ -149,14 +150,14 @@ fn params_text(bytes: &[u8]) -> Result<String, Problem> {
     })
 }
 
-pub(super) fn revision_answer(view: RevisionView) -> RevisionAnswer {
+pub(super) fn revision_answer(view: RevisionView, format: Format) -> RevisionAnswer {
     RevisionAnswer {
         revision: view.number,
         active: view.active,
         digest: view.row.digest.to_string(),
         name: view.row.name,
         version: view.row.version,
-        params: RawJson::lenient(&view.row.params),
+        params: JsonOut::new(view.row.params.as_bytes(), format),
         size: view.row.size,
         trial_fuel: view.row.trial_fuel,
         created_at: WireTime(view.row.created_at),

@@ -4,13 +4,14 @@ use axum::body::Bytes;
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::auth::REALM;
 use super::body::{Format, parse, read};
 use super::error::ItemError;
 use super::query::Asked;
-use super::wire::{BinaryPayload, GivenDuration, JsonPayload, Pairs, name};
+use super::wire::{BinaryPayload, GivenDuration, JsonPayload, Pairs, name, some};
 use super::{App, ErrorCode, Problem};
 use crate::domain::limits as limit;
 use crate::engine::{Command, Durability, NewMessage, Publish};
@@ -24,6 +25,7 @@ struct Batch {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Item {
+    #[serde(default, deserialize_with = "some")]
     payload: Option<JsonPayload>,
     payload_base64: Option<BinaryPayload>,
     content_type: Option<String>,
@@ -55,7 +57,7 @@ enum ItemAnswer {
     Refused { error: ItemError },
 }
 
-/// A JSON or MessagePack body with `messages` is a batch where the client says so; every other body is a payload.
+/// A body that is no batch is a payload, whatever it holds.
 pub(super) async fn publish(
     State(app): State<App>,
     Path(topic): Path<String>,
@@ -65,7 +67,7 @@ pub(super) async fn publish(
 ) -> Result<Response, Problem> {
     let topic = name("topic", &topic)?;
     let (parts, body) = request.into_parts();
-    let bytes = read(body, limit::MAX_BODY_BYTES, ErrorCode::BodyTooLarge).await?;
+    let bytes = read(&parts.headers, body, limit::MAX_BODY_BYTES, ErrorCode::BodyTooLarge).await?;
     match batch_format(&parts.headers, &bytes).filter(|_| !is_raw) {
         Some(spoken) => {
             no_message_headers(&parts.headers)?;
@@ -93,7 +95,7 @@ pub(super) async fn publish(
     }
 }
 
-/// Batches are JSON objects whose first field is `messages`, as the API documents them, or MessagePack.
+/// A batch is MessagePack, or a JSON object with a field `messages`.
 fn batch_format(headers: &HeaderMap, bytes: &[u8]) -> Option<Format> {
     let media_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -106,11 +108,15 @@ fn batch_format(headers: &HeaderMap, bytes: &[u8]) -> Option<Format> {
 }
 
 fn is_batch(bytes: &[u8]) -> bool {
-    let skip = |bytes: &[u8]| bytes.trim_ascii_start().to_vec();
-    let head = &bytes[..bytes.len().min(1_024)];
-    let rest = skip(head);
-    let Some(rest) = rest.strip_prefix(b"{") else { return false };
-    skip(rest).starts_with(b"\"messages\"")
+    #[derive(Deserialize)]
+    struct Probe {
+        messages: Option<IgnoredAny>,
+    }
+    let first = bytes.trim_ascii_start().strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
+    let Some(first) = first else { return false };
+    // Nearly always it is the first field, which is seen without reading on.
+    first.starts_with(b"\"messages\"")
+        || serde_json::from_slice::<Probe>(bytes).is_ok_and(|probe| probe.messages.is_some())
 }
 
 /// Sends the good items and puts the answers where their items were.

@@ -52,17 +52,22 @@ pub(super) async fn pull(
         wait: optional(body.wait.as_ref(), "wait")?.unwrap_or_default(),
     };
     let granted = app.broker.call(|reply| Command::Pull(REALM, request, reply)).await?;
-    let deliveries = granted.iter().map(|granted| delivery(&app, granted, body.payload_as)).collect();
+    let deliveries = granted.iter().map(|granted| delivery(&app, granted, body.payload_as, format)).collect();
     Ok(format.ok(&PullAnswer { deliveries }))
 }
 
-fn delivery<'a>(app: &App, granted: &'a Granted, payload_as: PayloadAs) -> DeliveryAnswer<'a> {
+fn delivery<'a>(
+    app: &App,
+    granted: &'a Granted,
+    payload_as: PayloadAs,
+    format: Format,
+) -> DeliveryAnswer<'a> {
     DeliveryAnswer {
         receipt: granted.receipt.seal(REALM, app.broker.secret()),
         attempt: granted.receipt.attempt,
         failures: granted.failures,
         redelivered: granted.receipt.attempt > 1,
         lease_until: WireTime(granted.lease_until),
-        message: message_body(granted.id, &granted.topic, &granted.message, payload_as),
+        message: message_body(granted.id, &granted.topic, &granted.message, payload_as, format),
     }
 }

@@ -1,5 +1,7 @@
 //! `POST /v1/subscriptions/{s}/ack`, `nack`, `release` and `extend`: batches of receipts, answered per item.
 
+use std::time::Duration;
+
 use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
@@ -12,7 +14,7 @@ use super::wire::{GivenDuration, WireTime, name, optional};
 use super::{App, ErrorCode, Problem};
 use crate::domain::decision::cut;
 use crate::domain::failure::{Cause, Failure};
-use crate::domain::limits::{MAX_BATCH_ITEMS, MAX_CLASS_BYTES};
+use crate::domain::limits::{MAX_BATCH_ITEMS, MAX_CLASS_BYTES, MIN_LEASE};
 use crate::domain::receipt::Receipt;
 use crate::engine::{Ack, Command, Extend, Nack, SettleError};
 
@@ -131,14 +133,20 @@ pub(super) async fn extend(
     Given(body): Given<ItemsBody<ExtendItem>>,
 ) -> Result<Response, Problem> {
     let subscription = name("subscription", &subscription)?;
-    let items = body.items.into_iter().map(|item| {
-        let lease = optional(item.lease.as_ref(), "lease");
-        (item.receipt, lease)
-    });
+    let items = body.items.into_iter().map(|item| (item.receipt, lease(item.lease.as_ref())));
     let Opened { good, items } = open(&app, items)?;
     let request = Extend { subscription, items: good };
     let results = app.broker.call(|reply| Command::Extend(REALM, request, reply)).await?;
     Ok(format.ok(&items.answer(results, |until| ExtendedAnswer { lease_until: WireTime(until) })))
+}
+
+fn lease(given: Option<&GivenDuration>) -> Result<Option<Duration>, Problem> {
+    let lease = optional(given, "lease")?;
+    if lease.is_some_and(|lease| lease < MIN_LEASE) {
+        let detail = format!("lease: at least {MIN_LEASE:?}; to give it back at once, release it");
+        return Err(Problem::new(ErrorCode::InvalidDuration, detail));
+    }
+    Ok(lease)
 }
 
 /// Ends attempts badly or gives them back; the answer says what was decided.

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::wire::{BinaryPayload, RawJson, WireDuration, WireTime, map};
+use super::body::Format;
+use super::wire::{BinaryPayload, JsonOut, WireDuration, WireTime, map};
 use crate::domain::decision::{Action, Decider, Decision};
 use crate::domain::delivery::{Delivery, PastAttempt};
 use crate::domain::id::MessageId;
@@ -43,7 +44,7 @@ pub(super) struct MessageBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     content_type: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    payload: Option<RawJson>,
+    payload: Option<JsonOut>,
     #[serde(skip_serializing_if = "Option::is_none")]
     payload_base64: Option<BinaryPayload>,
 }
@@ -57,13 +58,14 @@ pub(super) fn message_body<'a>(
     topic: &'a Name,
     message: &'a Message,
     payload_as: PayloadAs,
+    format: Format,
 ) -> MessageBody<'a> {
     let is_json = message.content_type.as_deref().is_some_and(|given| {
         let media_type = given.split(';').next().unwrap_or_default().trim();
         media_type.eq_ignore_ascii_case("application/json") || media_type.ends_with("+json")
     });
-    let payload =
-        if is_json && payload_as == PayloadAs::Auto { RawJson::exact(&message.payload) } else { None };
+    let as_json = is_json && payload_as == PayloadAs::Auto;
+    let payload = if as_json { JsonOut::new(&message.payload, format) } else { None };
     let payload_base64 = payload.is_none().then(|| BinaryPayload(message.payload.clone()));
     MessageBody {
         id: id.to_string(),

@@ -10,7 +10,7 @@ use super::body::{Format, Given};
 use super::policies::{RevisionAnswer, check_standard, revision_answer};
 use super::query::{Asked, PageQuery, cursor};
 use super::shape::ListBody;
-use super::wire::{GivenDuration, JsonPayload, RawJson, WireDuration, WireTime, name, optional};
+use super::wire::{GivenDuration, JsonOut, JsonPayload, WireDuration, WireTime, name, optional};
 use super::{App, ErrorCode, Problem};
 use crate::domain::circuit::Circuit;
 use crate::domain::name::Name;
@@ -59,7 +59,7 @@ pub(super) struct SubscriptionAnswer {
     fault_limit: u32,
     forward_to: Vec<String>,
     inspect_payload: bool,
-    retry: Option<RawJson>,
+    retry: Option<JsonOut>,
     created_at: WireTime,
     policy: RevisionAnswer,
     backlog: u64,
@@ -123,7 +123,7 @@ async fn store(
     let request = Box::new(request);
     let put = app.broker.call(|reply| Command::PutSubscription(REALM, request, reply)).await?;
     let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(format.answer(status, &answer(put.value)))
+    Ok(format.answer(status, &answer(put.value, format)))
 }
 
 fn change(body: &SubscriptionBody) -> Result<SubscriptionChange, Problem> {
@@ -161,7 +161,7 @@ pub(super) async fn get(
 ) -> Result<Response, Problem> {
     let name = name("subscription", &subscription)?;
     let view = app.broker.call(|reply| Command::GetSubscription(REALM, name, reply)).await?;
-    Ok(format.ok(&answer(view)))
+    Ok(format.ok(&answer(view, format)))
 }
 
 pub(super) async fn list(
@@ -172,7 +172,7 @@ pub(super) async fn list(
     let page = query.page(|text| Name::new(text).ok())?;
     let listed = app.broker.call(|reply| Command::ListSubscriptions(REALM, page, reply)).await?;
     let next = listed.items.last().filter(|_| listed.more).map(|view| cursor(&view.row.name));
-    let items = listed.items.into_iter().map(answer).collect();
+    let items = listed.items.into_iter().map(|view| answer(view, format)).collect();
     Ok(format.ok(&ListBody { items, next }))
 }
 
@@ -185,7 +185,7 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-fn answer(view: SubscriptionView) -> SubscriptionAnswer {
+fn answer(view: SubscriptionView, format: Format) -> SubscriptionAnswer {
     let settings = view.row.settings;
     SubscriptionAnswer {
         name: view.row.name.to_string(),
@@ -207,9 +207,9 @@ fn answer(view: SubscriptionView) -> SubscriptionAnswer {
         fault_limit: settings.fault_limit,
         forward_to: settings.forward_to.iter().map(Name::to_string).collect(),
         inspect_payload: settings.inspect_payload,
-        retry: RawJson::lenient(&view.row.retry),
+        retry: JsonOut::new(view.row.retry.as_bytes(), format),
         created_at: WireTime(view.row.created_at),
-        policy: revision_answer(view.revision),
+        policy: revision_answer(view.revision, format),
         backlog: view.backlog,
         in_flight: view.in_flight,
         delayed: view.cursor.delayed,

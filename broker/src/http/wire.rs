@@ -9,6 +9,7 @@ use serde::de::{Error as _, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
+use super::body::Format;
 use super::error::{ErrorCode, Problem};
 use crate::domain::limits::MAX_DELAY;
 use crate::domain::name::Name;
@@ -87,15 +88,28 @@ pub(super) fn optional(given: Option<&GivenDuration>, field: &str) -> Result<Opt
     given.map(|given| given.check(field)).transpose()
 }
 
-/// A duration in an answer: humantime without spaces, so that it can be given back.
+/// A duration in an answer, such as "1h30m": what is written can be given back, also to a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct WireDuration(pub Duration);
+pub(super) struct WireDuration(pub(super) Duration);
+
+/// Millisecond steps: finer ones are never kept.
+const UNITS: [(u128, &str); 5] =
+    [(24 * 60 * 60 * 1_000, "d"), (60 * 60 * 1_000, "h"), (60 * 1_000, "m"), (1_000, "s"), (1, "ms")];
 
 impl Serialize for WireDuration {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Millisecond steps: finer ones are never kept.
-        let millis = Duration::from_millis(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX));
-        serializer.serialize_str(&humantime::format_duration(millis).to_string().replace(' ', ""))
+        let mut left = self.0.as_millis();
+        if left == 0 {
+            return serializer.serialize_str("0s");
+        }
+        let mut text = String::new();
+        for (millis, unit) in UNITS {
+            if left >= millis {
+                text.push_str(&format!("{}{unit}", left / millis));
+                left %= millis;
+            }
+        }
+        serializer.serialize_str(&text)
     }
 }
 
@@ -157,32 +171,28 @@ impl Serialize for BinaryPayload {
     }
 }
 
-/// A JSON value that goes out as the bytes it came in.
-#[derive(Clone, Debug)]
-pub(super) struct RawJson(Box<RawValue>);
-
-impl RawJson {
-    /// `None` if the bytes are not JSON, or not JSON alone: then only their exact bytes will do.
-    pub(super) fn exact(bytes: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(bytes).ok()?;
-        let raw: &RawValue = serde_json::from_str(text).ok()?;
-        (raw.get().len() == text.len()).then(|| Self(raw.to_owned()))
-    }
-
-    /// What the text of a policy's parameters is.
-    pub(super) fn lenient(text: &str) -> Option<Self> {
-        RawValue::from_string(text.to_owned()).ok().map(Self)
-    }
+/// A JSON value on its way out: as the bytes it came in, or as a value of MessagePack.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum JsonOut {
+    /// In JSON.
+    Raw(Box<RawValue>),
+    /// In MessagePack.
+    Value(serde_json::Value),
 }
 
-impl Serialize for RawJson {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if serializer.is_human_readable() {
-            return self.0.serialize(serializer);
+impl JsonOut {
+    /// `None` if the format cannot carry it: the bytes are not JSON, or not JSON alone, or (in MessagePack) numbers
+    /// or nesting beyond what a value can be. Then only the exact bytes will do.
+    pub(super) fn new(bytes: &[u8], format: Format) -> Option<Self> {
+        match format {
+            Format::Json => {
+                let text = std::str::from_utf8(bytes).ok()?;
+                let raw: &RawValue = serde_json::from_str(text).ok()?;
+                (raw.get().len() == text.len()).then(|| Self::Raw(raw.to_owned()))
+            }
+            Format::MessagePack => serde_json::from_slice(bytes).ok().map(Self::Value),
         }
-        let value: serde_json::Value =
-            serde_json::from_str(self.0.get()).map_err(serde::ser::Error::custom)?;
-        value.serialize(serializer)
     }
 }
 
@@ -223,4 +233,14 @@ impl<'de> Deserialize<'de> for Pairs {
         }
         deserializer.deserialize_map(Object)
     }
+}
+
+/// For a field in which null is a value like any other.
+///
+/// # Errors
+/// As the value's own.
+pub(super) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
