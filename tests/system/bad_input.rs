@@ -386,12 +386,22 @@ fn bodies_that_are_too_large_are_refused() {
 fn a_client_that_sends_too_much_is_told() {
     let broker = broker();
     let before = broker.everything();
-    for attempt in 0..20 {
-        let request =
-            broker.request("POST", "/v1/topics/t/messages").header("content-type", "application/json");
-        let answer = request.body(padded(3 * LARGEST_BODY)).send();
-        let status = answer.map(|answer| answer.status().as_u16()).map_err(|error| format!("{error:?}"));
-        assert_eq!(status, Ok(413), "attempt {attempt}");
+    let refusals = [
+        ("POST", "/v1/topics/t/messages", "application/json", 413),
+        ("POST", "/v1/topics/t/nothing", "application/json", 404),
+        ("PATCH", "/v1/topics/t/messages", "application/json", 405),
+        ("POST", "/v1/topics/..../messages", "application/json", 400),
+        ("POST", "/v1/subscriptions/s/pull", "text/plain", 415),
+        ("PUT", "/v1/subscriptions/s/policy", "text/plain", 415),
+        ("PUT", "/v1/subscriptions/nobody/policy", "application/wasm", 404),
+    ];
+    for attempt in 0..5 {
+        for (method, path, media_type, expected) in refusals {
+            let request = broker.request(method, path).header("content-type", media_type);
+            let answer = request.body(padded(3 * LARGEST_BODY)).send();
+            let status = answer.map(|answer| answer.status().as_u16()).map_err(|error| format!("{error:?}"));
+            assert_eq!(status, Ok(expected), "attempt {attempt} of {method} {path}");
+        }
     }
     assert_eq!(broker.everything(), before);
 }

@@ -18,8 +18,6 @@ use crate::domain::limits::MAX_BODY_BYTES;
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is read and thrown away of a body that is too large.
-const MAX_DRAINED_BYTES: usize = 32 * 1024 * 1024;
 /// Nesting of a MessagePack request.
 const MAX_DEPTH: usize = 64;
 
@@ -133,8 +131,7 @@ pub(super) fn parse<T: DeserializeOwned>(format: Format, bytes: &[u8]) -> Result
     }
 }
 
-/// Collects a body within a bound of size and time. What is beyond the bound is read too, up to a further one: a
-/// client that is still sending would not see the answer.
+/// Collects a body within a bound of size and time.
 ///
 /// # Errors
 /// `too_large`, or [`ErrorCode::RequestTimeout`].
@@ -164,15 +161,14 @@ async fn collect(mut body: Body, limit: usize) -> Result<Option<Bytes>, axum::Er
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
         length += data.len();
-        if length <= limit {
-            // Nearly every body is one piece, which needs no copy.
-            if collected.is_empty() && body.is_end_stream() {
-                return Ok(Some(data));
-            }
-            collected.extend_from_slice(&data);
-        } else if length > limit + MAX_DRAINED_BYTES {
-            break;
+        if length > limit {
+            return Ok(None);
         }
+        // Nearly every body is one piece, which needs no copy.
+        if collected.is_empty() && body.is_end_stream() {
+            return Ok(Some(data));
+        }
+        collected.extend_from_slice(&data);
     }
-    Ok((length <= limit).then(|| collected.freeze()))
+    Ok(Some(collected.freeze()))
 }

@@ -6,6 +6,7 @@
 mod auth;
 mod body;
 mod dead_letters;
+mod drain;
 mod error;
 mod messages;
 mod policies;
@@ -87,11 +88,20 @@ fn routes() -> Router<App> {
         .route("/v1/dead-letters/{id}/replay", post(dead_letters::replay))
 }
 
+/// A client that asks whether to send (`Expect`) has not begun: its body is not touched before a handler wants it.
+fn readable(request: Request) -> Request {
+    if request.headers().contains_key(header::EXPECT) {
+        request
+    } else {
+        request.map(|body| Body::new(drain::Drained::new(body)))
+    }
+}
+
 /// Gives every answer a request id, and a problem its body.
 async fn finish(request: Request, next: Next) -> Response {
     static REQUESTS: AtomicU64 = AtomicU64::new(1);
     let id = format!("{:08x}-{:x}", std::process::id(), REQUESTS.fetch_add(1, Ordering::Relaxed));
-    let mut response = next.run(request).await;
+    let mut response = next.run(readable(request)).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         if problem.code == ErrorCode::Internal {
             tracing::error!(request_id = %id, detail = %problem.detail, "internal error");
