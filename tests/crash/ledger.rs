@@ -14,6 +14,8 @@ pub(crate) struct Ledger {
     pub(crate) unanswered: BTreeSet<String>,
     /// Leases that consumers keep over a kill.
     pub(crate) held: Vec<Held>,
+    /// Receipts of attempts that were settled.
+    pub(crate) spent: Vec<Held>,
     pub(crate) acks: usize,
     pub(crate) nacks: usize,
 }
@@ -92,6 +94,7 @@ impl Ledger {
                 assert_eq!(known.attempt, held.attempt, "an old receipt acked: {item}");
                 known.acked = true;
                 self.acks += 1;
+                self.spent.push(held.clone());
             }
             Some(item) => assert!(known.may_be_acked || held.until <= now(), "{held:?}: {item}"),
         }
@@ -111,6 +114,7 @@ impl Ledger {
             known.not_before = millis(&decision["next_attempt_at"]);
         }
         self.nacks += 1;
+        self.spent.push(held.clone());
     }
 
     /// In the end: everything that was accepted was acked, and nothing else was there.
