@@ -103,6 +103,8 @@ pub(crate) struct Subscription {
     pub(crate) receipts: Vec<Receipt>,
     /// Pulls whose answers were lost: each may have granted a lease that nobody saw.
     pub(crate) lost: u64,
+    /// A policy stopped it until then.
+    pub(crate) paused_until: Timestamp,
     id: Option<SubscriptionId>,
 }
 
@@ -118,7 +120,16 @@ pub(crate) struct Model {
 
 impl Subscription {
     pub(crate) fn new(topic: Name, first: Sequence, settings: SubscriptionSettings) -> Self {
-        Self { topic, first, settings, deliveries: BTreeMap::new(), receipts: Vec::new(), lost: 0, id: None }
+        Self {
+            topic,
+            first,
+            settings,
+            deliveries: BTreeMap::new(),
+            receipts: Vec::new(),
+            lost: 0,
+            paused_until: Timestamp::default(),
+            id: None,
+        }
     }
 
     fn is(&mut self, id: SubscriptionId) -> bool {
@@ -223,6 +234,9 @@ impl Model {
         if !subscription.is(receipt.subscription) || receipt.sequence < subscription.first {
             return Err(format!("{receipt:?} is not of this subscription"));
         }
+        if subscription.paused_until > now {
+            return Err(format!("granted at {now:?}, it is paused until {:?}", subscription.paused_until));
+        }
         let unseen = subscription.unseen(receipt.sequence);
         let known = subscription.deliveries.entry(receipt.sequence).or_default();
         if receipt.replays > known.replays && known.may_be_replayed {
@@ -241,7 +255,8 @@ impl Model {
         if let Some(lease) = known.lease.filter(|lease| lease.holds(now)) {
             return Err(format!("granted to two: {receipt:?} while {lease:?} at {now:?}"));
         }
-        let due = known.due.map(|(due, _)| due).max(available_at.filter(|_| receipt.replays == 0));
+        let first = available_at.filter(|_| receipt.replays == 0 && receipt.attempt == 1);
+        let due = known.due.map(|(due, _)| due).or(first);
         if let Some(due) = due.filter(|due| *due > now) {
             return Err(format!("{receipt:?} granted at {now:?}, it is due at {due:?}: {known:?}"));
         }
@@ -323,6 +338,17 @@ impl Model {
             if let Some(known) = known {
                 known.due = None;
             }
+        }
+    }
+
+    /// The clock was turned back while the broker was away: it may shorten leases, so that none lasts for ever.
+    pub(crate) fn clock_went_back(&mut self, from: Timestamp) {
+        for subscription in self.subscriptions.values_mut() {
+            if subscription.paused_until <= from {
+                subscription.paused_until = Timestamp::default();
+            }
+            let leases = subscription.deliveries.values_mut().filter_map(|known| known.lease.as_mut());
+            leases.for_each(|lease| lease.unsure = true);
         }
     }
 

@@ -274,10 +274,14 @@ fn nacked(
     if known.lease.take().is_none() {
         return Err(format!("nacked after it was settled: {receipt:?}, {failure:?}"));
     }
+    let decided_at = known.decided_at.get(&(receipt.replays, receipt.attempt)).copied();
+    if let (Some(pause), Some(decided_at)) = (&decision.pause, decided_at) {
+        subscription.paused_until = subscription.paused_until.max(decided_at + pause.duration);
+    }
+    let Some(known) = subscription.current(receipt) else { return Ok(()) };
     match decision.action {
         Action::Retry { delay } => {
             // The answer waited for the other items of its batch, the delay did not.
-            let decided_at = known.decided_at.get(&(receipt.replays, receipt.attempt)).copied();
             let decided_at = decided_at.unwrap_or(at.now);
             if next_attempt_at != Some(decided_at + delay) || delay > LONGEST_DELAY {
                 return Err(format!(

@@ -104,7 +104,7 @@ impl World {
         let answered = self.answer_asks(&mut group);
         let Some(engine) = &mut self.engine else { return Err("no broker runs".to_owned()) };
         match engine.run(group, self.now) {
-            Ok(asks) => self.ask(asks),
+            Ok(asks) => self.ask(asks)?,
             Err(error) if self.armed => {
                 self.trace.note(error.to_string().as_bytes());
                 self.model.may_have_missed(&answered);
@@ -152,9 +152,13 @@ impl World {
         answered
     }
 
-    fn ask(&mut self, asks: Vec<Ask>) {
+    fn ask(&mut self, asks: Vec<Ask>) -> Result<(), Violation> {
         for ask in asks {
             let delay = if self.random.percent(50) { Duration::ZERO } else { self.random.millis(1, 3_000) };
+            let verdict = POLICIES.answer(&ask);
+            if self.random.percent(10) && POLICIES.answer(&ask).evaluation != verdict.evaluation {
+                return Err(format!("the same question had two answers: {ask:?}"));
+            }
             self.asks.push(Asked {
                 arrives_at: self.now + delay,
                 name: ask.context.subscription.clone(),
@@ -163,10 +167,11 @@ impl World {
                     cause: ask.context.failure.cause,
                     changing: false,
                 },
-                verdict: POLICIES.answer(&ask),
+                verdict,
                 orphan: false,
             });
         }
+        Ok(())
     }
 
     fn collect(&mut self) -> Result<(), Violation> {
@@ -230,7 +235,13 @@ impl World {
         if !self.pending.is_empty() {
             return Err("an answer is awaited from a broker that is gone".to_owned());
         }
-        self.now = self.now + self.random.millis(0, 3_000);
+        if self.random.percent(15) {
+            let back = self.random.next() % 20_000;
+            self.model.clock_went_back(self.now);
+            self.now = Timestamp::from_millis(self.now.as_millis() - back);
+        } else {
+            self.now = self.now + self.random.millis(0, 3_000);
+        }
         self.open()?;
         self.take_stock()
     }

@@ -339,3 +339,6 @@ impl Delivery {
         if (self.replays, self.attempt) == (replays, attempt) { Ok(()) } else { Err(Stale) }
     }
 }
+
+#[cfg(test)]
+mod tests;
