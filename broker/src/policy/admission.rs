@@ -1,7 +1,8 @@
 //! From uploaded bytes to a [`Program`].
 //!
-//! Compiling hostile bytes may take long and use much memory before a limit here stops it, so an upload is
-//! first admitted in a child process with limits of its own. What that survives, this process survives.
+//! What would keep the compiler busy for minutes is refused before it starts; what remains may still take some
+//! seconds of one core and hundreds of megabytes. So give this a thread, or a child process with limits of its
+//! own, that nothing else waits for.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use super::program::{Guest, Program};
 use super::refusal::Refusal;
 use super::rehearsal::Rehearsal;
 use super::sandbox::Sandbox;
+use super::shape;
 
 impl Sandbox {
     /// Makes an upload ready and tries it with the params it is to run with.
@@ -79,11 +81,12 @@ fn component(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
     if Engine::detect_precompiled(bytes).is_some() {
         return Err(Refusal::Precompiled);
     }
+    if !Parser::is_component(bytes) && !Parser::is_core_wasm(bytes) {
+        return Err(Refusal::NotWasm);
+    }
+    shape::check(bytes)?;
     if Parser::is_component(bytes) {
         return Ok(Cow::Borrowed(bytes));
-    }
-    if !Parser::is_core_wasm(bytes) {
-        return Err(Refusal::NotWasm);
     }
     let imports = core_imports(bytes).map_err(|error| Refusal::Invalid(cut(error.to_string())))?;
     if !imports.is_empty() {

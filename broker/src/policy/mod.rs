@@ -14,6 +14,7 @@ mod program;
 mod refusal;
 mod rehearsal;
 mod sandbox;
+mod shape;
 mod turns;
 
 #[cfg(test)]

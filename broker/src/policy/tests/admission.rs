@@ -168,6 +168,43 @@ fn proposals_that_policies_may_not_use_are_refused() {
     assert!(sandbox().admit(&plain.module(), "{}").is_ok(), "plain SIMD is welcome");
 }
 
+/// What would keep the compiler busy for minutes.
+#[test]
+fn modules_that_take_too_long_to_compile_are_refused() {
+    let admit = |fields: String| sandbox().admit(&Guest { fields, ..Guest::default() }.module(), "{}");
+    let refused = |fields: String, reason: &str| {
+        let refusal = admit(fields).expect_err("too much");
+        assert_eq!(refusal, Refusal::Invalid(format!("more than {reason}")));
+    };
+    let function = |body: String| format!("(func (param i32) {body})");
+    let loops = |count| function("loop local.get 0 br_if 0 end ".repeat(count));
+    assert!(admit(loops(256)).is_ok());
+    refused(loops(257), "256 loops in one function");
+    refused(loops(256).repeat(16), "4000 loops");
+    let nested = |count| function(format!("{} {}", "block ".repeat(count), "end ".repeat(count)));
+    assert!(admit(nested(2_000)).is_ok());
+    refused(nested(2_001), "2000 branches in one function");
+    refused(
+        function(format!("local.get 0 br_table {}", "0 ".repeat(2_002))),
+        "2000 branches in one function",
+    );
+    refused(nested(2_000).repeat(51), "100000 branches");
+    refused("(func)".repeat(5_000), "5000 functions");
+}
+
+/// Each component makes two of the one before it: forty lines would be a billion modules.
+#[test]
+fn components_that_multiply_are_refused() {
+    let mut text = "(component (component $c0 (core module $m) (core instance (instantiate $m)))".to_owned();
+    for level in 1..40 {
+        let below = level - 1;
+        text += &format!("(component $c{level} (alias outer 1 $c{below} (component $below))");
+        text += "(instance (instantiate $below)) (instance (instantiate $below)))";
+    }
+    let bomb = wat::parse_str(text + "(instance (instantiate $c39)))").expect("valid text");
+    assert_eq!(refusal(&bomb), Refusal::Invalid("more than 16 nested parts".to_owned()));
+}
+
 #[test]
 fn memory_that_is_too_large_from_the_start_is_refused() {
     let pages = |pages| Guest { pages, ..Guest::default() }.module();
