@@ -18,7 +18,6 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::clock::Clock;
-use crate::domain::id::RealmId;
 use crate::domain::receipt::Secret;
 use crate::engine::{Ask, Command, Durability, Engine, Refusal, Reply, StandardPolicy, Verdict};
 use crate::policy::{Limits, SandboxError};
@@ -116,10 +115,9 @@ impl Broker {
         let secret = engine.secret().clone();
         let programs = Arc::new(programs);
         let asked = Arc::downgrade(&programs);
-        let ask = move |engine: &Engine, asks: Vec<Ask>| {
-            if let Some(programs) = asked.upgrade() {
-                programs.ask(asks, |digest| engine.read_module(RealmId(0), digest).ok().flatten());
-            }
+        let ask = move |engine: &Engine, asks: Vec<Ask>| match asked.upgrade() {
+            Some(programs) => programs.ask(asks, |realm, digest| engine.read_module(realm, digest)),
+            None => Ok(()),
         };
         let thread = std::thread::Builder::new()
             .name("dispatch".to_owned())
@@ -197,7 +195,7 @@ fn dispatch(
     mut engine: Engine,
     inbox: &Receiver<Envelope>,
     clock: Clock,
-    mut ask: impl FnMut(&Engine, Vec<Ask>),
+    mut ask: impl FnMut(&Engine, Vec<Ask>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut group = Vec::with_capacity(GROUP);
     let mut stopping = false;
@@ -218,7 +216,7 @@ fn dispatch(
         });
         let asks = engine.run(commands, clock.now())?;
         if !asks.is_empty() {
-            ask(&engine, asks);
+            ask(&engine, asks)?;
         }
     }
     engine.close()

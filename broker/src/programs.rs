@@ -5,24 +5,26 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use tokio::sync::oneshot;
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::domain::decision::{Fault, InputHash};
 use crate::domain::digest::Digest;
+use crate::domain::id::RealmId;
 use crate::engine::{Ask, StandardPolicy, Token, Verdict};
 use crate::policy::{
     Ask as PolicyAsk, Evaluation, Evaluators, Limits, Program, Refusal, Rehearsal, Sandbox, SandboxError,
-    THREAD_STACK_BYTES,
 };
 
-/// Jobs that wait for the loading thread; whoever brings one more waits for room.
-const JOBS: usize = 64;
-/// Programs kept ready. Beyond that all are let go, and loaded again as they are asked.
+/// Uploads that wait for the loading thread; whoever brings one more waits for room.
+const UPLOADS: usize = 64;
+/// Programs kept ready; beyond that one makes room, and is loaded again when it is asked.
 const MAX_LOADED: usize = 1_024;
+/// The stack of the thread that compiles: the compiler recurses deeper than any policy may.
+const LOADER_STACK_BYTES: usize = 8 * 1024 * 1024;
 
 /// Where the answers of policies go.
 pub type Deliver = Arc<dyn Fn(Vec<Verdict>) + Send + Sync>;
@@ -30,17 +32,32 @@ pub type Deliver = Arc<dyn Fn(Vec<Verdict>) + Send + Sync>;
 /// All policies that are ready, and the threads that run them.
 pub struct Programs {
     loaded: Arc<Loaded>,
-    jobs: Option<Sender<Job>>,
+    work: Option<Sender<Work>>,
+    room: Arc<Semaphore>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// A module that was tried and found good.
 pub type Admitted = (Arc<Program>, Rehearsal);
 
+struct Upload {
+    job: Job,
+    /// Room among the uploads, given back when it is done.
+    _room: OwnedSemaphorePermit,
+}
+
 enum Job {
     Admit { bytes: bytes::Bytes, params: String, reply: oneshot::Sender<Result<Admitted, Refusal>> },
     Rehearse { digest: Digest, module: Module, params: String, reply: oneshot::Sender<Result<(), Refusal>> },
-    Ask { digest: Digest, module: Module, asks: Vec<Ask> },
+}
+
+enum Work {
+    Upload(Upload),
+    /// The first ask of a program that is not ready. There is one of these at a time for each digest.
+    Load {
+        digest: Digest,
+        module: Module,
+    },
 }
 
 /// The bytes of a module that may have to be loaded.
@@ -48,9 +65,16 @@ pub type Module = Option<Vec<u8>>;
 
 struct Loaded {
     sandbox: Sandbox,
-    programs: Mutex<HashMap<Digest, Arc<Program>>>,
+    shelf: Mutex<Shelf>,
     evaluators: Evaluators<(Token, Digest)>,
     deliver: Deliver,
+}
+
+#[derive(Default)]
+struct Shelf {
+    ready: HashMap<Digest, Arc<Program>>,
+    /// Asks for programs that are being loaded: each belongs to a lease, which bounds them.
+    waiting: HashMap<Digest, Vec<Ask>>,
 }
 
 impl Programs {
@@ -65,14 +89,16 @@ impl Programs {
             let verdict = |((token, digest), evaluation)| Verdict { token, digest, evaluation };
             answers(evaluations.into_iter().map(verdict).collect());
         })?;
-        let loaded = Arc::new(Loaded { sandbox, programs: Mutex::default(), evaluators, deliver });
-        let (jobs, inbox) = bounded(JOBS);
+        let loaded = Arc::new(Loaded { sandbox, shelf: Mutex::default(), evaluators, deliver });
+        // Bounded by the room for uploads, and by one load for each digest.
+        let (work, inbox) = unbounded();
         let worker = Arc::clone(&loaded);
         let thread = std::thread::Builder::new()
             .name("programs".to_owned())
-            .stack_size(THREAD_STACK_BYTES)
+            .stack_size(LOADER_STACK_BYTES)
             .spawn(move || worker.run(&inbox))?;
-        Ok(Self { loaded, jobs: Some(jobs), thread: Some(thread) })
+        let room = Arc::new(Semaphore::new(UPLOADS));
+        Ok(Self { loaded, work: Some(work), room, thread: Some(thread) })
     }
 
     /// Makes the built-in policy ready. Blocks; for the start, before there is anybody to wait.
@@ -82,9 +108,10 @@ impl Programs {
     pub fn standard(&self, bytes: &'static [u8]) -> Result<StandardPolicy, Refusal> {
         let stopped = || Refusal::Invalid("it could not be tried".to_owned());
         let bytes = bytes::Bytes::from_static(bytes);
+        let room = Arc::clone(&self.room).try_acquire_owned().map_err(|_| stopped())?;
         let (reply, answer) = oneshot::channel();
         let job = Job::Admit { bytes: bytes.clone(), params: "{}".to_owned(), reply };
-        self.jobs.as_ref().map(|jobs| jobs.send(job));
+        self.send(Work::Upload(Upload { job, _room: room }));
         let (program, rehearsal) = answer.blocking_recv().map_err(|_| stopped())??;
         Ok(StandardPolicy {
             digest: program.digest(),
@@ -121,40 +148,55 @@ impl Programs {
     }
 
     /// Puts questions to policies. `module` finds the bytes of one that is not loaded.
-    pub fn ask(&self, asks: Vec<Ask>, mut module: impl FnMut(Digest) -> Module) {
+    ///
+    /// # Errors
+    /// Those of `module`.
+    pub fn ask<E>(
+        &self,
+        asks: Vec<Ask>,
+        mut module: impl FnMut(RealmId, Digest) -> Result<Module, E>,
+    ) -> Result<(), E> {
         let mut ready = Vec::with_capacity(asks.len());
-        let mut waiting: HashMap<Digest, Vec<Ask>> = HashMap::new();
+        let mut missing = Vec::new();
         {
-            let programs = self.loaded.programs.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut shelf = self.loaded.shelf();
+            let Shelf { ready: programs, waiting } = &mut *shelf;
             for ask in asks {
-                match programs.get(&ask.digest) {
-                    Some(program) => ready.push(bind(ask, program)),
-                    None => waiting.entry(ask.digest).or_default().push(ask),
+                if let Some(program) = programs.get(&ask.digest) {
+                    ready.push(bind(ask, program));
+                    continue;
                 }
+                let asks = waiting.entry(ask.digest).or_default();
+                if asks.is_empty() {
+                    missing.push((ask.realm, ask.digest));
+                }
+                asks.push(ask);
             }
         }
         self.loaded.evaluators.submit(ready);
-        for (digest, asks) in waiting {
-            let job = Job::Ask { digest, module: module(digest), asks };
-            // The dispatcher must not wait here: with the queue full these fall back, and are asked again later.
-            let full = self.jobs.as_ref().map(|jobs| jobs.try_send(job));
-            if let Some(Err(refused)) = full
-                && let Job::Ask { asks, .. } = refused.into_inner()
-            {
-                self.loaded.cannot(asks, "too many policies are being loaded");
-            }
+        for (realm, digest) in missing {
+            self.send(Work::Load { digest, module: module(realm, digest)? });
         }
+        Ok(())
     }
 
     async fn enqueue(&self, job: Job) -> Option<()> {
-        let jobs = self.jobs.clone()?;
-        tokio::task::spawn_blocking(move || jobs.send(job)).await.ok()?.ok()
+        let room = Arc::clone(&self.room).acquire_owned().await.ok()?;
+        self.send(Work::Upload(Upload { job, _room: room }));
+        Some(())
+    }
+
+    fn send(&self, work: Work) {
+        if let Some(sender) = &self.work {
+            // The thread ends after the last sender only.
+            _ = sender.send(work);
+        }
     }
 }
 
 impl Drop for Programs {
     fn drop(&mut self) {
-        self.jobs = None;
+        self.work = None;
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }
@@ -162,50 +204,63 @@ impl Drop for Programs {
 }
 
 impl Loaded {
-    fn run(&self, inbox: &Receiver<Job>) {
-        for job in inbox {
-            match job {
-                Job::Admit { bytes, params, reply } => {
-                    let admitted = self.sandbox.admit(&bytes, &params);
-                    if let Ok((program, _)) = &admitted {
-                        self.keep(program);
+    fn run(&self, inbox: &Receiver<Work>) {
+        for work in inbox {
+            match work {
+                Work::Upload(upload) => self.try_upload(upload.job),
+                Work::Load { digest, module } => {
+                    let program = self.get(digest, module);
+                    let asks = self.shelf().waiting.remove(&digest).unwrap_or_default();
+                    match program {
+                        Ok(program) => {
+                            self.evaluators.submit(asks.into_iter().map(|ask| bind(ask, &program)).collect());
+                        }
+                        Err(refusal) => self.cannot(asks, &refusal.to_string()),
                     }
-                    _ = reply.send(admitted);
                 }
-                Job::Rehearse { digest, module, params, reply } => {
-                    let tried = self.get(digest, module).and_then(|program| program.rehearse(&params));
-                    _ = reply.send(tried.map(|_| ()));
+            }
+        }
+    }
+
+    /// Whoever asked may have gone meanwhile: then nobody hears the answer.
+    fn try_upload(&self, job: Job) {
+        match job {
+            Job::Admit { bytes, params, reply } => {
+                let admitted = guarded(|| self.sandbox.admit(&bytes, &params));
+                if let Ok((program, _)) = &admitted {
+                    self.keep(program);
                 }
-                Job::Ask { digest, module, asks } => match self.get(digest, module) {
-                    Ok(program) => {
-                        let asks = asks.into_iter().map(|ask| bind(ask, &program)).collect();
-                        self.evaluators.submit(asks);
-                    }
-                    Err(refusal) => self.cannot(asks, &refusal.to_string()),
-                },
+                _ = reply.send(admitted);
+            }
+            Job::Rehearse { digest, module, params, reply } => {
+                let tried = self.get(digest, module).and_then(|program| program.rehearse(&params));
+                _ = reply.send(tried.map(|_| ()));
             }
         }
     }
 
     fn get(&self, digest: Digest, module: Module) -> Result<Arc<Program>, Refusal> {
-        let known = {
-            let programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-            programs.get(&digest).cloned()
-        };
+        let known = self.shelf().ready.get(&digest).cloned();
         if let Some(program) = known {
             return Ok(program);
         }
-        let program = self.sandbox.load(&module.ok_or(Refusal::NotWasm)?)?;
+        let module = module.ok_or(Refusal::NotWasm)?;
+        let program = guarded(|| self.sandbox.load(&module))?;
         self.keep(&program);
         Ok(program)
     }
 
     fn keep(&self, program: &Arc<Program>) {
-        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        if programs.len() >= MAX_LOADED {
-            programs.clear();
+        let mut shelf = self.shelf();
+        if shelf.ready.len() >= MAX_LOADED {
+            let any = shelf.ready.keys().next().copied();
+            any.map(|digest| shelf.ready.remove(&digest));
         }
-        programs.insert(program.digest(), Arc::clone(program));
+        shelf.ready.insert(program.digest(), Arc::clone(program));
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Answers asks whose policy cannot be made ready: the native schedule takes over.
@@ -221,6 +276,12 @@ impl Loaded {
         };
         (self.deliver)(asks.into_iter().map(verdict).collect());
     }
+}
+
+/// A panic of the compiler is the upload's problem, not that of everyone who has to load a policy later.
+fn guarded<T>(work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    outcome.unwrap_or_else(|_| Err(Refusal::Invalid("the compiler gave up on it".to_owned())))
 }
 
 fn bind(ask: Ask, program: &Arc<Program>) -> PolicyAsk<(Token, Digest)> {

@@ -85,6 +85,7 @@ impl Lease {
 pub(crate) struct Sent {
     pub(crate) payload: String,
     pub(crate) available_at: Timestamp,
+    pub(crate) delay: Duration,
 }
 
 #[derive(Debug)]
@@ -205,16 +206,17 @@ impl Model {
             }
             return Ok(());
         }
-        let sent = Sent { payload: payload.clone(), available_at: message.available_at };
-        if message.hops > 0 {
+        let sent = if message.hops > 0 {
             if !self.forwards.contains(&payload) {
                 return Err(format!("{payload} was forwarded, which no policy asked for"));
             }
+            // A forwarded message never waits.
+            Sent { payload, available_at: Timestamp::default(), delay: Duration::ZERO }
         } else {
             let place = self.unanswered.iter().position(|(to, sent)| to == topic && sent.payload == payload);
             let place = place.ok_or_else(|| format!("{id} holds {payload}, which nobody published"))?;
-            self.unanswered.remove(place);
-        }
+            self.unanswered.remove(place).1
+        };
         known.messages.insert(id.sequence, sent);
         Ok(())
     }
@@ -341,8 +343,13 @@ impl Model {
         }
     }
 
-    /// The clock was turned back while the broker was away: it may shorten leases, so that none lasts for ever.
-    pub(crate) fn clock_went_back(&mut self, from: Timestamp) {
+    /// The clock was turned back while the broker was away: it may shorten leases and waits, so that none lasts for ever.
+    /// No message waits longer than its delay.
+    pub(crate) fn clock_went_back(&mut self, from: Timestamp, to: Timestamp) {
+        let known = self.topics.values_mut().flat_map(|topic| topic.messages.values_mut());
+        for sent in known.chain(self.unanswered.iter_mut().map(|(_, sent)| sent)) {
+            sent.available_at = sent.available_at.min(to + sent.delay);
+        }
         for subscription in self.subscriptions.values_mut() {
             if subscription.paused_until <= from {
                 subscription.paused_until = Timestamp::default();

@@ -39,7 +39,7 @@ impl World {
             let answer = self.call(|reply| Command::Publish(REALM, request, reply))?;
             let published = answer.and_then(Result::ok).ok_or("the first publish was refused")?;
             let id = published.results[0].clone().map_err(|refusal| refusal.to_string())?;
-            let sent = Sent { payload, available_at: self.now };
+            let sent = Sent { payload, available_at: self.now, delay: Duration::ZERO };
             let messages = [(id.sequence, sent)].into();
             self.model.topics.insert(name(topic), Topic { id: id.topic, messages });
         }
@@ -75,7 +75,7 @@ impl World {
             let payload = format!("{:016x}", self.random.next());
             let delay = if self.random.percent(25) { self.random.millis(1, 8_000) } else { Duration::ZERO };
             let ttl = self.random.percent(30).then(|| self.random.millis(1, 10_000));
-            sent.push(Sent { payload: payload.clone(), available_at: self.now + delay });
+            sent.push(Sent { payload: payload.clone(), available_at: self.now + delay, delay });
             messages.push(NewMessage { payload: payload.into(), delay, ttl, ..NewMessage::default() });
         }
         let request = Publish { topic: topic.clone(), messages };
@@ -214,7 +214,8 @@ impl World {
 
     fn set_policy(&mut self) {
         let Some(subscription) = self.some_subscription() else { return };
-        let request = SetPolicy { subscription, module: Some(POLICIES.wheel.clone()), params: None };
+        let request =
+            SetPolicy { subscription, module: Some(POLICIES.wheel.clone()), params: None, checked: None };
         let answer = self.send(|reply| Command::SetPolicy(REALM, Box::new(request), reply));
         self.pending.push(Pending::SetPolicy(answer));
     }
@@ -258,8 +259,11 @@ impl World {
             self.random.pick(&["dead_letter", "drop", "retry"]),
         );
         let forwards = topic != SINK && self.random.percent(60);
+        // Where it begins is fixed once it is there.
+        let start = self.random.pick(&[Start::Earliest, Start::Latest]);
+        let new = !self.model.subscriptions.contains_key(&subscription);
         let change = SubscriptionChange {
-            start: Some(self.random.pick(&[Start::Earliest, Start::Latest])),
+            start: new.then_some(start),
             lease: Some(self.random.pick(&[seconds(1), seconds(4), seconds(10)])),
             max_lease: Some(self.random.pick(&[seconds(10), seconds(30)])),
             max_in_flight: Some(self.random.pick(&[2, 6, 1_000])),

@@ -237,8 +237,9 @@ impl World {
         }
         if self.random.percent(15) {
             let back = self.random.next() % 20_000;
-            self.model.clock_went_back(self.now);
-            self.now = Timestamp::from_millis(self.now.as_millis() - back);
+            let to = Timestamp::from_millis(self.now.as_millis() - back);
+            self.model.clock_went_back(self.now, to);
+            self.now = to;
         } else {
             self.now = self.now + self.random.millis(0, 3_000);
         }

@@ -128,7 +128,7 @@ fn the_architecture_page_is_short_and_complete() {
         let name = name.to_string_lossy();
         let name = name.trim_end_matches(".rs");
         if !["lib", "main"].contains(&name) {
-            assert!(page.contains(&format!("{name}")), "ARCHITECTURE.md does not name {name}");
+            assert!(page.contains(name), "ARCHITECTURE.md does not name {name}");
         }
     }
     for name in ["policy-sdk", "policies", "tests", "examples"] {
@@ -136,7 +136,7 @@ fn the_architecture_page_is_short_and_complete() {
     }
 }
 
-/// Every error that a client can be given is in the README's table, and nothing else is.
+/// Every error that a client can be given is in the table of docs/errors.md, and nothing else is.
 #[test]
 fn the_error_table_is_complete() {
     let code = fs::read_to_string(root().join("broker/src/http/error.rs")).expect("it is there");

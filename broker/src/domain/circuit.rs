@@ -30,6 +30,8 @@ pub enum Circuit {
     },
     /// A few do, to try.
     HalfOpen {
+        /// Since when.
+        since: Timestamp,
         /// How many at a time.
         probes: u32,
         /// Why it was open.
@@ -46,24 +48,22 @@ impl Circuit {
         }
     }
 
-    /// Half-opens once the pause is over. Says whether that happened now.
-    pub fn tick(&mut self, now: Timestamp) -> bool {
+    /// Half-opens once the pause is over.
+    pub fn tick(&mut self, now: Timestamp) {
         match self {
             Self::Open { until, probes, reason } if *until <= now => {
-                *self = Self::HalfOpen { probes: *probes, reason: std::mem::take(reason) };
-                true
+                *self = Self::HalfOpen { since: now, probes: *probes, reason: std::mem::take(reason) };
             }
-            _ => false,
+            _ => {}
         }
     }
 
-    /// A delivery was acked. Says whether that closed the circuit.
-    pub fn acked(&mut self) -> bool {
-        let closes = matches!(self, Self::HalfOpen { .. });
-        if closes {
+    /// A delivery was acked whose lease was granted at this moment: that of a probe closes the circuit, that of one
+    /// from before the pause says nothing about now.
+    pub fn acked(&mut self, leased_at: Timestamp) {
+        if matches!(self, Self::HalfOpen { since, .. } if *since <= leased_at) {
             *self = Self::Closed;
         }
-        closes
     }
 
     /// How many deliveries may be under a lease at a time, where the subscription allows `max_in_flight`.
@@ -99,12 +99,16 @@ mod tests {
         circuit.pause(&pause(100), at(0));
         circuit.pause(&pause(10), at(0));
         assert_eq!((circuit.opens_at(), circuit.allows(10)), (Some(at(100)), 0));
-        assert!(!circuit.acked() && !circuit.tick(at(99)));
-        assert!(circuit.tick(at(100)) && !circuit.tick(at(100)));
+        circuit.acked(at(50));
+        circuit.tick(at(99));
+        assert_eq!(circuit.allows(10), 0);
+        circuit.tick(at(100));
         assert_eq!((circuit.allows(10), circuit.allows(1)), (2, 1));
+        circuit.acked(at(99));
+        assert_eq!(circuit.allows(10), 2, "the ack of a lease from before the pause is no probe's");
         circuit.pause(&pause(5), at(200));
-        assert!(circuit.tick(at(205)));
-        assert!(circuit.acked());
+        circuit.tick(at(205));
+        circuit.acked(at(206));
         assert_eq!(circuit, Circuit::Closed);
     }
 }

@@ -149,6 +149,17 @@ impl Delivery {
         }
     }
 
+    /// The memory that it takes, roughly.
+    pub fn bytes(&self) -> usize {
+        let texts = |past: &PastAttempt| {
+            let detail = past.failure.detail.as_ref().map_or(0, String::len);
+            let note = past.decision.note.as_ref().map_or(0, String::len);
+            past.failure.class.len() + detail + note
+        };
+        let past: usize = self.history.iter().map(|past| size_of::<PastAttempt>() + texts(past)).sum();
+        size_of::<Self>() + self.memo.len() + past
+    }
+
     /// A dead letter's next life: attempts start again, the history and the sums stay, and no time to live.
     #[must_use]
     pub fn replayed(&self, due_at: Timestamp) -> Self {

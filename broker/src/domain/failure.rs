@@ -55,6 +55,11 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// The memory that it takes, roughly.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.class.len() + self.detail.as_ref().map_or(0, String::len)
+    }
+
     /// A failure of which only the cause is known.
     pub const fn of(cause: Cause) -> Self {
         Self { cause, class: String::new(), code: None, detail: None, retry_after: None }

@@ -26,6 +26,13 @@ pub struct Message {
 }
 
 impl Message {
+    /// The memory that it takes, roughly.
+    pub fn bytes(&self) -> usize {
+        let attributes: usize =
+            self.attributes.iter().map(|(name, value)| 64 + name.len() + value.len()).sum();
+        size_of::<Self>() + self.payload.len() + attributes
+    }
+
     /// Whether its time to live has passed.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|at| at <= now)

@@ -53,9 +53,8 @@ impl Command {
     /// The memory that it holds for its caller, where that can be much.
     pub fn bytes(&self) -> usize {
         match self {
-            Self::Publish(_, publish, _) => {
-                publish.messages.iter().map(|message| message.payload.len()).sum()
-            }
+            Self::Publish(_, publish, _) => publish.messages.iter().map(NewMessage::bytes).sum(),
+            Self::Nack(_, nack, _) => nack.items.iter().map(|(_, failure)| failure.bytes()).sum(),
             Self::SetPolicy(_, set, _) => set.module.as_ref().map_or(0, |module| module.bytes.len()),
             _ => 0,
         }
@@ -76,6 +75,8 @@ pub enum Refusal {
     DeadLetterNotFound,
     #[error("there is no such policy module")]
     ModuleNotFound,
+    #[error("another policy became active meanwhile: look at it and try again")]
+    PolicyChanged,
     #[error("topic {0} still has subscriptions: delete them first")]
     TopicInUse(Name),
     #[error("subscription {subscription} reads topic {topic}; delete it to read another")]
@@ -241,6 +242,15 @@ pub struct NewMessage {
     pub ttl: Option<Duration>,
 }
 
+impl NewMessage {
+    /// The memory that it takes, roughly.
+    pub fn bytes(&self) -> usize {
+        let attributes: usize =
+            self.attributes.iter().map(|(name, value)| 64 + name.len() + value.len()).sum();
+        size_of::<Self>() + self.payload.len() + attributes
+    }
+}
+
 /// What became of messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Published {
@@ -364,6 +374,8 @@ pub struct SetPolicy {
     pub module: Option<AdmittedModule>,
     /// Its parameters, checked by it; `None` keeps the active ones.
     pub params: Option<String>,
+    /// The active module that the parameters were checked by, where no module comes with them.
+    pub checked: Option<Digest>,
 }
 
 /// A module that passed admission.
@@ -496,7 +508,7 @@ pub enum Stands {
     },
 }
 
-/// A message's place within its own subscription's rows.
+/// The id of a message of this topic.
 pub(super) const fn message_id(topic: crate::domain::id::TopicId, sequence: Sequence) -> MessageId {
     MessageId { topic, sequence }
 }

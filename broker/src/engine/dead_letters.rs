@@ -1,7 +1,7 @@
 //! Dead letters: list, inspect, replay, discard.
 
 use super::command::{DeadLetterList, DeadLetterQuery, DeadLetterView, Refusal, Replayed, message_id};
-use super::state::Place;
+use super::state::{End, Place};
 use super::{Engine, Reply, or_refuse};
 use crate::domain::id::{DeadLetterId, RealmId, SubscriptionId};
 use crate::domain::message::Message;
@@ -10,6 +10,9 @@ use crate::store::{Commit, Keyspace, StoreError, key};
 
 /// Rows that one list request looks at: a page may come back short, with a cursor to go on from.
 const LOOKED_AT: usize = 10_000;
+
+/// Bytes of rows that one list request reads, give or take one row.
+const PAGE_BYTES: usize = 8 * 1024 * 1024;
 
 impl Engine {
     pub(super) fn list_dead_letters(
@@ -31,16 +34,20 @@ impl Engine {
             range.start = range.start.max(next);
         }
         let mut listed = DeadLetterList { items: Vec::new(), next: None };
-        let mut last = None;
+        let (mut last, mut bytes) = (None, 0);
         for (looked_at, row) in self.store.scan(Keyspace::DeadLetters, range).enumerate() {
             let (key, value) = row?;
-            if listed.items.len() == query.page.limit || looked_at == LOOKED_AT {
+            if listed.items.len() == query.page.limit || looked_at == LOOKED_AT || bytes > PAGE_BYTES {
                 listed.next = last;
                 break;
             }
             let id = dead_letter_id(&key)?;
             last = Some(id);
-            let view = self.dead_letter_view(id, DeadLetterRow::decode(value)?);
+            bytes += value.len();
+            // A list shows no payloads, and a page of them would be large.
+            let mut row = DeadLetterRow::decode(value)?;
+            row.message.payload = bytes::Bytes::new();
+            let view = self.dead_letter_view(id, row);
             listed.items.extend(view.filter(|view| matches(view, query)));
         }
         self.answer(reply, Ok(listed));
@@ -70,7 +77,8 @@ impl Engine {
         let row = or_refuse!(try self, reply, found.ok_or(Refusal::DeadLetterNotFound));
         let now = self.now;
         let at = place(id);
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
+        let subscription = self.subscriptions.get_mut(&at.subscription);
+        let subscription = or_refuse!(try self, reply, subscription.ok_or(Refusal::DeadLetterNotFound));
         let delivery = row.delivery.replayed(now);
         let message = Message { expires_at: None, available_at: row.message.published_at, ..row.message };
         let mut commit = Commit::default();
@@ -97,16 +105,17 @@ impl Engine {
     ) -> Result<(), StoreError> {
         let found = self.read_dead_letter(realm, id)?;
         let row = or_refuse!(try self, reply, found.ok_or(Refusal::DeadLetterNotFound));
-        let now = self.now;
+        let (now, kept) = (self.now, self.kept_from(id.subscription));
         let at = place(id);
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
+        let subscription = self.subscriptions.get_mut(&at.subscription);
+        let subscription = or_refuse!(try self, reply, subscription.ok_or(Refusal::DeadLetterNotFound));
         let mut commit = Commit::default();
         commit.delete(Keyspace::DeadLetters, at.key(realm));
         subscription.cursor.dead = subscription.cursor.dead.saturating_sub(1);
-        // Ahead of the cursor the mark of its end is there already.
-        if at.sequence < subscription.cursor.next {
-            subscription.store_end(at, Ending::Discarded, now, row.delivery, &mut commit);
-        }
+        // Ahead of the cursor another end is marked already.
+        subscription.unmark_end(at, &mut commit);
+        let end = End { ending: Ending::Discarded, now, delivery: row.delivery };
+        subscription.store_end(at, end, kept, &mut commit);
         self.pending.push(commit);
         self.touch(at.subscription);
         self.answer(reply, Ok(()));

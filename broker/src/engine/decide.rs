@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::command::{Decided, message_id};
-use super::state::{Held, Place};
+use super::state::{End, Held, Place};
 use crate::domain::context::Context;
 use crate::domain::decision::{Action, Decider, Decision, Fault, fallback_delay};
 use crate::domain::delivery::{Delivery, Outcome, State};
@@ -26,6 +26,8 @@ use crate::store::{Commit, Keyspace, StoreError, key};
 pub struct Ask {
     /// Where the answer belongs.
     pub token: Token,
+    /// Whose module it is.
+    pub realm: RealmId,
     /// Which module to ask.
     pub digest: Digest,
     /// What it is shown.
@@ -96,7 +98,8 @@ impl Engine {
             load,
         };
         let token = Token { receipt, revision: subscription.row.active_revision };
-        self.asks.push(Ask { token, digest: subscription.revision.digest, context });
+        let (realm, digest) = (subscription.realm, subscription.revision.digest);
+        self.asks.push(Ask { token, realm, digest, context });
         Ok(())
     }
 
@@ -132,13 +135,18 @@ impl Engine {
         let bounds = settings.bounds();
         let Evaluation { result, fuel, input } = evaluation;
         let decider = Decider::Policy { revision: token.revision, digest, fuel, input };
-        let checked = result
-            .and_then(|answer| answer.check(&bounds, decider))
-            .and_then(|decision| self.check_forward(at, decision));
+        let checked = result.and_then(|answer| answer.check(&bounds, decider));
         let active = token.revision == subscription.row.active_revision;
+        // Only what the policy itself did counts against its revision.
+        let own = matches!(&checked, Err(fault) if !matches!(fault, Fault::NotLoaded(_)));
+        let checked = match checked {
+            Ok(decision) => self.check_forward(at, decision)?,
+            Err(fault) => Err(fault),
+        };
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(at_limit()) };
         match checked {
             Ok(decision) => {
-                if active && let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
+                if active {
                     subscription.faults = 0;
                 }
                 Ok(decision)
@@ -147,7 +155,7 @@ impl Engine {
                 let held = subscription.held.get(&at.sequence);
                 let consecutive = held.map_or(0, |held| held.delivery.faults).saturating_add(1);
                 tracing::warn!(subscription = %subscription.row.name, revision = token.revision, %fault, "policy fault");
-                if active {
+                if active && own {
                     self.count_fault(at.subscription, &fault)?;
                 }
                 let delay = fallback_delay(fallback_first, max_delay, consecutive);
@@ -157,14 +165,21 @@ impl Engine {
         }
     }
 
-    /// A topic that may be forwarded to has to be there, and no message goes round for ever.
-    fn check_forward(&self, at: Place, decision: Decision) -> Result<Decision, Fault> {
-        let Action::Forward { topic } = &decision.action else { return Ok(decision) };
-        let realm = self.subscriptions.get(&at.subscription).map_or(RealmId::default(), |s| s.realm);
-        match self.topic_id(realm, topic) {
-            Ok(_) => Ok(decision),
-            Err(refusal) => Err(Fault::BadAnswer(refusal.to_string())),
+    /// A topic that may be forwarded to has to be there, and no message goes round for ever: past [`MAX_HOPS`] the
+    /// decision becomes a dead letter. A topic that an operator deleted is no fault of the policy's.
+    fn check_forward(&self, at: Place, decision: Decision) -> Result<Result<Decision, Fault>, StoreError> {
+        let Action::Forward { topic } = &decision.action else { return Ok(Ok(decision)) };
+        let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(Ok(decision)) };
+        if let Err(refusal) = self.topic_id(subscription.realm, topic) {
+            return Ok(Err(Fault::BadAnswer(refusal.to_string())));
         }
+        let replays = subscription.held.get(&at.sequence).map_or(0, |held| held.delivery.replays);
+        if self.message(at, replays)?.hops < MAX_HOPS {
+            return Ok(Ok(decision));
+        }
+        let reason = format!("hop_limit: it was forwarded {MAX_HOPS} times");
+        let action = Action::DeadLetter { queue: None, reason, labels: Vec::new() };
+        Ok(Ok(Decision { action, ..decision }))
     }
 
     /// Ends the attempt as decided: history, schedule, dead letter and rows in one commit.
@@ -214,7 +229,7 @@ impl Engine {
         decision: &Decision,
         commit: &mut Commit,
     ) -> Result<(), StoreError> {
-        let now = self.now;
+        let (now, kept) = (self.now, self.kept_from(at.subscription));
         let message = match &decision.action {
             Action::DeadLetter { .. } | Action::Forward { .. } => Some(self.message(at, delivery.replays)?),
             Action::Drop { .. } | Action::Retry { .. } => None,
@@ -222,19 +237,19 @@ impl Engine {
         let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         let (realm, topic) = (subscription.realm, subscription.row.topic);
         match (&decision.action, message) {
-            (Action::Forward { topic: to }, Some(message)) if message.hops < MAX_HOPS => {
-                subscription.store_end(at, Ending::Forwarded, now, delivery, commit);
+            (Action::Forward { topic: to }, Some(message)) => {
+                let end = End { ending: Ending::Forwarded, now, delivery };
+                subscription.store_end(at, end, kept, commit);
                 self.forward(realm, to, topic, at, Arc::unwrap_or_clone(message), commit);
-            }
-            (Action::Forward { .. }, Some(message)) => {
-                let reason = format!("hop_limit: it was forwarded {MAX_HOPS} times");
-                self.bury(at, Grave { queue: None, reason, labels: Vec::new() }, delivery, message, commit);
             }
             (Action::DeadLetter { queue, reason, labels }, Some(message)) => {
                 let grave = Grave { queue: queue.clone(), reason: reason.clone(), labels: labels.clone() };
                 self.bury(at, grave, delivery, message, commit);
             }
-            _ => subscription.store_end(at, Ending::Dropped, now, delivery, commit),
+            _ => {
+                let end = End { ending: Ending::Dropped, now, delivery };
+                subscription.store_end(at, end, kept, commit);
+            }
         }
         Ok(())
     }
@@ -248,9 +263,10 @@ impl Engine {
         commit: &mut Commit,
     ) {
         let message = Arc::unwrap_or_clone(message);
-        let now = self.now;
+        let (now, kept) = (self.now, self.kept_from(at.subscription));
         let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return };
-        subscription.store_end(at, Ending::DeadLettered, now, delivery.clone(), commit);
+        let end = End { ending: Ending::DeadLettered, now, delivery: delivery.clone() };
+        subscription.store_end(at, end, kept, commit);
         subscription.cursor.dead += 1;
         subscription.load.dead_lettered(now);
         let Grave { queue, reason, labels } = grave;

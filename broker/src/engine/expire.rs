@@ -44,7 +44,10 @@ impl Engine {
     /// to deliver them. A leased one is left to its consumer.
     pub(super) fn expire_messages(&mut self, id: TopicId) -> Result<(), StoreError> {
         self.fill_expiries(id)?;
-        for _ in 0..STEP_ROWS {
+        let mut looked_at = 0;
+        // One message more may be looked at on every subscription of the topic.
+        while looked_at < STEP_ROWS {
+            self.apply()?;
             let Some(topic) = self.topics.get_mut(&id) else { return Ok(()) };
             let Some((at, sequence)) = topic.expiries.first().filter(|(at, _)| *at <= self.now) else {
                 return Ok(());
@@ -52,6 +55,7 @@ impl Engine {
             topic.expiries.remove(at, sequence);
             let (realm, subscriptions) = (topic.realm, topic.subscriptions.clone());
             let mut open = false;
+            looked_at += subscriptions.len().max(1);
             for subscription in subscriptions {
                 open |= self.expire_delivery(Place { subscription, sequence })?;
             }
@@ -72,7 +76,6 @@ impl Engine {
 
     /// Whether the time to live still matters to this delivery.
     fn expire_delivery(&mut self, at: Place) -> Result<bool, StoreError> {
-        self.apply()?;
         let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(false) };
         if let Some(held) = subscription.held.get(&at.sequence) {
             return Ok(!held.delivery.expiry_waived);

@@ -21,7 +21,7 @@ impl Engine {
         message: Message,
         commit: &mut Commit,
     ) {
-        // Checked when the decision was; the topic cannot be deleted while this turn lasts.
+        // Checked just now, as part of the same transition.
         let Ok(to) = self.topic_id(realm, to) else { return };
         let hops = message.hops + 1;
         let forwarded = Message { hops, expires_at: None, ..message };
@@ -40,6 +40,7 @@ impl Engine {
         let rows = self.store.scan(Keyspace::Outbox, key::everything()).take(STEP_ROWS);
         let rows = rows.collect::<Result<Vec<_>, _>>()?;
         self.outbox = rows.len() == STEP_ROWS;
+        self.unsynced |= !rows.is_empty();
         for (key, value) in rows {
             let message = Message::decode(value)?;
             let now = self.now;

@@ -28,7 +28,12 @@ impl Engine {
         let mut deliveries = Vec::new();
         for subscription in subscriptions {
             let at = Place { subscription, sequence: id.sequence };
-            let Some((view, copy)) = self.inspect(at)? else { continue };
+            let Some((mut view, copy)) = self.inspect(at)? else { continue };
+            let until = message.as_ref().map_or(self.now, |message| message.available_at);
+            if view.stands == Stands::Ready && view.delivery.is_none() && until > self.now {
+                // The cursor has yet to come by and see its delay.
+                view.stands = Stands::Delayed { until };
+            }
             deliveries.push(view);
             message = message.or(copy);
         }

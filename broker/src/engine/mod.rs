@@ -37,17 +37,19 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use crate::domain::delivery::Delivery;
-use crate::domain::id::{MessageId, RealmId, SubscriptionId, TopicId};
+use crate::domain::id::{MessageId, RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::message::Message;
 use crate::domain::name::Name;
 use crate::domain::receipt::Secret;
 use crate::domain::time::Timestamp;
+use crate::store::commit::MAX_COMMIT_BYTES;
 use crate::store::key::Owner;
 use crate::store::row::Row as _;
 use crate::store::{Commit, Keyspace, Store, StoreError, key};
 
 pub use command::*;
 pub use decide::{Ask, Token, Verdict};
+use pull::Budget;
 use recent::Recent;
 pub use recover::StandardPolicy;
 use settle::Nacks;
@@ -84,6 +86,8 @@ pub struct Engine {
     doomed: Vec<(RealmId, Owner)>,
     /// Messages wait in the outbox.
     outbox: bool,
+    /// Messages came from the outbox, for which no answer waits: they too are synced before they can be leased.
+    unsynced: bool,
     /// Nacks whose items are not all decided.
     nacks: Nacks,
     /// Messages that were just leased: their policies may be asked about them.
@@ -96,6 +100,8 @@ pub struct Engine {
     changed_subscriptions: BTreeSet<SubscriptionId>,
     /// Subscriptions with waiting pulls and something that may be delivered to them.
     ready: BTreeSet<SubscriptionId>,
+    /// The last subscription whose waiting pulls were looked at.
+    served: SubscriptionId,
     /// Answers that wait for what was applied to be durable.
     answers: Vec<Answer>,
     /// Deliveries that wait for their leases to be applied.
@@ -196,8 +202,18 @@ impl Engine {
         }
         // What the timers changed has to be there for those who read rows.
         self.apply()?;
-        for id in std::mem::take(&mut self.ready) {
-            self.serve(id)?;
+        // Who was served last comes last: the budget of a turn starves nobody.
+        let mut waiting = std::mem::take(&mut self.ready);
+        let mut order = waiting.split_off(&self.served);
+        let first = order.take(&self.served);
+        let mut budget = Budget::of_a_turn();
+        for id in order.into_iter().chain(waiting).chain(first) {
+            if budget.is_spent() {
+                self.ready.insert(id);
+            } else {
+                self.serve(id, &mut budget)?;
+                self.served = id;
+            }
         }
         self.empty_outbox()?;
         self.remove_doomed()
@@ -217,16 +233,18 @@ impl Engine {
     /// Makes everything up to here durable and sends what waited for it.
     fn commit(&mut self) -> Result<(), StoreError> {
         self.apply()?;
-        for delivered in std::mem::take(&mut self.deliveries) {
-            self.hand_out(delivered);
-        }
-        if !self.answers.is_empty() {
+        let answers = std::mem::take(&mut self.answers);
+        if !answers.is_empty() || self.unsynced {
             if self.durability == Durability::Fsync {
                 self.store.sync()?;
             }
-            for answer in self.answers.drain(..) {
-                answer();
-            }
+            self.unsynced = false;
+        }
+        for delivered in std::mem::take(&mut self.deliveries) {
+            self.hand_out(delivered)?;
+        }
+        for answer in answers {
+            answer();
         }
         // Handing out may have found a consumer gone, whose leases were given back.
         self.apply()
@@ -263,6 +281,14 @@ impl Engine {
         Ok(())
     }
 
+    /// Hands a commit over once it is large, between two items of a batch: each item is whole, and the batch is applied
+    /// as one all the same.
+    fn split(&mut self, commit: &mut Commit) {
+        if commit.encoded_len() > MAX_COMMIT_BYTES / 2 {
+            self.pending.push(std::mem::take(commit));
+        }
+    }
+
     /// Answers once everything changed so far is durable.
     fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, answer: Result<T, Refusal>) {
         self.answers.push(Box::new(move || {
@@ -282,6 +308,11 @@ impl Engine {
     fn subscription_id(&self, realm: RealmId, name: &Name) -> Result<SubscriptionId, Refusal> {
         let id = self.subscription_names.get(&(realm, name.clone()));
         id.copied().ok_or_else(|| Refusal::SubscriptionNotFound(name.clone()))
+    }
+
+    /// Where the topic of a subscription begins.
+    fn kept_from(&self, id: SubscriptionId) -> Sequence {
+        self.topic_of(id).map_or(0, |topic| topic.head.first)
     }
 
     fn topic_of(&self, id: SubscriptionId) -> Option<&Topic> {
@@ -350,5 +381,5 @@ const STEP_ROWS: usize = 1_000;
 const TRIM_EVERY: Duration = Duration::from_secs(10);
 /// Memory for messages that were just leased.
 const RECENT_BYTES: usize = 64 * 1024 * 1024;
-/// Deliveries kept that just began to wait.
-const RECENT_WAITING: usize = 16_384;
+/// Memory for deliveries that just began to wait.
+const RECENT_WAITING_BYTES: usize = 32 * 1024 * 1024;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::command::{Listed, Page, Put, Refusal, RevisionView, SetPolicy};
-use super::recover::put_module;
+use super::recover::{BUILT_IN, put_module};
+use super::state::Subscription;
 use super::{Engine, Reply, or_refuse};
 use crate::domain::decision::Fault;
 use crate::domain::digest::Digest;
@@ -40,6 +41,10 @@ impl Engine {
             let value = subscription.revision_view();
             return self.answer(reply, Ok(Put { created: false, value }));
         }
+        if request.checked.is_some_and(|checked| checked != active.digest) {
+            return self.answer(reply, Err(Refusal::PolicyChanged));
+        }
+        or_refuse!(self, reply, subscription.has_room());
         if let Some(module) = &request.module {
             for commit in put_module(realm, module.digest, &module.bytes) {
                 self.pending.push(commit);
@@ -54,10 +59,7 @@ impl Engine {
     /// Adds a revision behind the last one and makes it decide. Waiting deliveries keep their due time.
     pub(super) fn add_revision(&mut self, id: SubscriptionId, row: RevisionRow) -> Result<(), Refusal> {
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
-        if subscription.last_revision >= MAX_REVISIONS {
-            let limit = MAX_REVISIONS as usize;
-            return Err(Refusal::LimitReached { what: "revisions of one subscription", limit });
-        }
+        subscription.has_room()?;
         subscription.last_revision += 1;
         subscription.row.active_revision = subscription.last_revision;
         subscription.faults = 0;
@@ -120,18 +122,19 @@ impl Engine {
         let now = self.now;
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
         subscription.faults = subscription.faults.saturating_add(1);
-        let standard = subscription.revision.digest == self.standard.digest;
+        let standard = subscription.revision.size == BUILT_IN;
         if subscription.faults < subscription.row.settings.fault_limit || standard {
             return Ok(());
         }
         let (realm, broken) = (subscription.realm, subscription.row.active_revision);
         let row =
             RevisionRow { quarantined: Some((now, fault.to_string())), ..(*subscription.revision).clone() };
+        self.apply()?;
+        let takes_over = self.last_healthy(realm, id, broken)?;
+        // The commits of what takes over follow before anything is applied: they happen together.
         let mut commit = Commit::default();
         commit.put(Keyspace::Revisions, key::revision(realm, id, broken), row.encode());
         self.pending.push(commit);
-        self.apply()?;
-        let takes_over = self.last_healthy(realm, id, broken)?;
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
         let name = subscription.row.name.clone();
         subscription.faults = 0;
@@ -171,5 +174,15 @@ impl Engine {
             }
         }
         Ok(None)
+    }
+}
+
+impl Subscription {
+    /// Whether one more revision may be added.
+    fn has_room(&self) -> Result<(), Refusal> {
+        if self.last_revision < MAX_REVISIONS {
+            return Ok(());
+        }
+        Err(Refusal::LimitReached { what: "revisions of one subscription", limit: MAX_REVISIONS as usize })
     }
 }

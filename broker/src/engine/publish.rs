@@ -27,6 +27,7 @@ impl Engine {
                 let gone = || Refusal::TopicNotFound(request.topic.clone());
                 sequence.map(|sequence| message_id(topic, sequence)).ok_or_else(gone)
             });
+            self.split(&mut commit);
         }
         self.pending.push(commit);
         let durability = self.durability;
@@ -49,8 +50,8 @@ impl Engine {
                     self.ready.insert(subscription);
                 }
             }
-            self.arm_trim(id);
         }
+        self.arm_trim(id);
         if message.expires_at.is_some() {
             self.wake_topic(id);
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::command::{Granted, Pull, Refusal, message_id};
 use super::state::{Held, Place, Stored, Turn, Waiter};
 use super::{Engine, Reply, or_refuse};
-use crate::domain::delivery::{Delivery, State};
+use crate::domain::delivery::Delivery;
 use crate::domain::failure::{Cause, Failure};
 use crate::domain::id::{RealmId, Sequence, SubscriptionId};
 use crate::domain::limits::{MAX_WAIT, MAX_WAITERS};
@@ -16,8 +16,10 @@ use crate::domain::receipt::Receipt;
 use crate::store::row::Row as _;
 use crate::store::{Commit, Keyspace, StoreError, key};
 
-/// Deliveries granted on one subscription before others get their turn.
-const TURN_DELIVERIES: usize = 2_000;
+/// Deliveries granted in one turn, over all subscriptions.
+const TURN_DELIVERIES: usize = 4_000;
+/// Payload bytes granted in one turn, give or take one answer.
+const TURN_BYTES: usize = 64 * 1024 * 1024;
 /// Messages that the cursor passes at a time beyond those that it grants: delayed, expired or settled ones.
 const PASS_ROWS: usize = 1_000;
 /// Payload bytes of one answer, give or take one message.
@@ -46,8 +48,7 @@ impl Engine {
     }
 
     /// Answers the waiting pulls of a subscription, first come first served, as far as there is anything for them.
-    pub(super) fn serve(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
-        let mut room = TURN_DELIVERIES;
+    pub(super) fn serve(&mut self, id: SubscriptionId, budget: &mut Budget) -> Result<(), StoreError> {
         loop {
             self.fill_due(id)?;
             let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
@@ -55,9 +56,9 @@ impl Engine {
             let Some(waiter) = subscription.waiters.front() else { break };
             let allowed = subscription.cursor.circuit.allows(subscription.row.settings.max_in_flight);
             let free = (allowed as usize).saturating_sub(subscription.held.len());
-            let want = waiter.max.min(free).min(room);
-            if want == 0 || self.draining {
-                if room == 0 {
+            let want = waiter.max.min(free).min(budget.deliveries);
+            if want == 0 || budget.is_spent() || self.draining {
+                if budget.is_spent() {
                     self.ready.insert(id);
                 }
                 break;
@@ -73,7 +74,7 @@ impl Engine {
             if granted.is_empty() {
                 break;
             }
-            room -= granted.len();
+            budget.spend(&granted);
             let Some(subscription) = self.subscriptions.get_mut(&id) else { break };
             if let Some(waiter) = subscription.waiters.pop_front() {
                 self.deliveries.push(Delivered { subscription: id, reply: waiter.reply, granted });
@@ -159,6 +160,7 @@ impl Engine {
             }
             subscription.unstore(at, Stored::Delayed { due_at }, &mut self.waiting, commit);
             self.lease(at, delivery, message, batch, commit);
+            self.split(commit);
         }
         Ok(())
     }
@@ -215,6 +217,7 @@ impl Engine {
                 self.pass_by(at);
             } else {
                 self.pass(at, Arc::new(Message::decode(value)?), batch, commit)?;
+                self.split(commit);
             }
         }
         Ok(())
@@ -239,15 +242,18 @@ impl Engine {
         let now = self.now;
         let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         subscription.cursor.next = at.sequence + 1;
-        let mut delivery = Delivery::new(message.available_at.max(message.published_at));
-        if message.is_expired(now) || message.available_at > now {
-            let due_at = if message.is_expired(now) { now } else { message.available_at };
-            delivery.state = State::Waiting { due_at };
+        // Never longer than its delay, even if the clock was turned back over a restart.
+        let delay = message.available_at.since(message.published_at);
+        let due_at = message.available_at.min(now + delay);
+        let expired = message.is_expired(now);
+        let mut delivery = Delivery::new(if expired { now } else { due_at });
+        if expired {
+            subscription.store_delayed(at, &delivery, now, commit);
+            self.pending.push(std::mem::take(commit));
+            return self.expire_waiting(at, delivery).map(|_| ());
+        }
+        if due_at > now {
             subscription.store_delayed(at, &delivery, due_at, commit);
-            if message.is_expired(now) {
-                self.pending.push(std::mem::take(commit));
-                self.expire_waiting(at, delivery)?;
-            }
             return Ok(());
         }
         if delivery.grant(now, subscription.row.settings.lease).is_ok() {
@@ -314,16 +320,38 @@ impl Engine {
 
     /// Gives deliveries to the one who waited, now that their leases are written. Whoever has gone meanwhile
     /// never saw them: they are given back without fault.
-    pub(super) fn hand_out(&mut self, delivered: Delivered) {
+    pub(super) fn hand_out(&mut self, delivered: Delivered) -> Result<(), StoreError> {
         let Delivered { subscription, reply, granted } = delivered;
         if let Err(Ok(unseen)) = reply.send(Ok(granted)) {
             for granted in unseen {
                 let failure = Failure::of(Cause::Released);
-                if let Err(error) = self.fail(subscription, granted.receipt, failure, None) {
-                    tracing::error!(%error, "a delivery could not be given back; its lease will run out");
-                }
+                // Not stale: nobody else has seen the receipt.
+                _ = self.fail(subscription, granted.receipt, failure, None)?;
             }
         }
+        Ok(())
+    }
+}
+
+/// What one turn may still grant.
+pub(super) struct Budget {
+    deliveries: usize,
+    bytes: usize,
+}
+
+impl Budget {
+    pub(super) const fn of_a_turn() -> Self {
+        Self { deliveries: TURN_DELIVERIES, bytes: TURN_BYTES }
+    }
+
+    pub(super) const fn is_spent(&self) -> bool {
+        self.deliveries == 0 || self.bytes == 0
+    }
+
+    fn spend(&mut self, granted: &[Granted]) {
+        let bytes: usize = granted.iter().map(|granted| granted.message.payload.len()).sum();
+        self.deliveries = self.deliveries.saturating_sub(granted.len());
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 }
 

@@ -8,7 +8,7 @@ use super::recent::Recent;
 use super::settle::Nacks;
 use super::state::{Held, Stored, Subscription, Topic};
 use super::window::Window;
-use super::{Durability, Engine, RECENT_BYTES, RECENT_WAITING};
+use super::{Durability, Engine, RECENT_BYTES, RECENT_WAITING_BYTES};
 use crate::domain::delivery::{Delivery, State};
 use crate::domain::digest::Digest;
 use crate::domain::id::{RealmId, SubscriptionId, TopicId};
@@ -41,18 +41,18 @@ impl StandardPolicy {
             created_at: now,
             name: self.name.clone(),
             version: self.version.clone(),
-            size: self.bytes.len() as u64,
+            size: BUILT_IN,
             trial_fuel: self.trial_fuel,
             quarantined: None,
         }
     }
 }
 
+/// The size of a revision that is the built-in policy, of this build or an earlier one.
+pub(super) const BUILT_IN: u64 = 0;
 const SECRET: &[u8] = b"secret";
 const COUNTERS: &[u8] = b"counters";
 const DEFAULT_REALM: RealmId = RealmId(0);
-/// What a message weighs beside its payload, attributes of ordinary size included.
-const MESSAGE_BYTES: usize = 512;
 /// A piece of a module: it fits a commit with room to spare.
 const CHUNK_BYTES: usize = 512 * 1024;
 
@@ -83,13 +83,15 @@ impl Engine {
             next_subscription: 1,
             doomed: Vec::new(),
             outbox: true,
+            unsynced: false,
             nacks: Nacks::default(),
-            messages: Recent::new(RECENT_BYTES, |message| MESSAGE_BYTES + message.payload.len()),
-            waiting: Recent::new(RECENT_WAITING, |_| 1),
+            messages: Recent::new(RECENT_BYTES, |message| message.bytes()),
+            waiting: Recent::new(RECENT_WAITING_BYTES, Delivery::bytes),
             pending: Vec::new(),
             changed_topics: BTreeSet::new(),
             changed_subscriptions: BTreeSet::new(),
             ready: BTreeSet::new(),
+            served: SubscriptionId(0),
             answers: Vec::new(),
             deliveries: Vec::new(),
             asks: Vec::new(),
@@ -205,6 +207,7 @@ impl Engine {
                 return Err(damaged("a row of leased"));
             };
             *lease_until = (*lease_until).min(self.now + lease_until.since(*leased_at));
+            *leased_at = (*leased_at).min(self.now);
             subscription.leased += 1;
             let held = Held { delivery, stored: Stored::Leased, expires_at: None, nack: None };
             subscription.hold(sequence, held);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::command::{Ack, AckResult, Decided, Extend, ExtendResult, Nack, NackResult, SettleError};
-use super::state::{Place, Stored};
+use super::state::{End, Place, Stored};
 use super::{Answer, Engine, Reply, or_refuse};
 use crate::domain::delivery::{Acked, Delivery, State};
 use crate::domain::failure::Failure;
@@ -24,6 +24,7 @@ impl Engine {
         let mut results = Vec::with_capacity(request.receipts.len());
         for receipt in request.receipts {
             results.push(self.ack_one(id, receipt, &mut commit)?);
+            self.split(&mut commit);
         }
         self.pending.push(commit);
         self.touch(id);
@@ -100,12 +101,15 @@ impl Engine {
         commit: &mut Commit,
     ) {
         let now = self.now;
+        let kept = self.kept_from(id);
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return };
         let at = Place { subscription: id, sequence: receipt.sequence };
         subscription.unstore(at, stored, &mut self.waiting, commit);
-        subscription.store_end(at, Ending::Acked, now, delivery, commit);
+        if let State::Leased { leased_at, .. } = delivery.state {
+            subscription.cursor.circuit.acked(leased_at);
+        }
+        subscription.store_end(at, End { ending: Ending::Acked, now, delivery }, kept, commit);
         subscription.load.acked(now);
-        subscription.cursor.circuit.acked();
     }
 
     pub(super) fn nack(
@@ -175,6 +179,7 @@ impl Engine {
         let mut results = Vec::with_capacity(request.items.len());
         for (receipt, lease) in request.items {
             results.push(self.extend_one(id, receipt, lease, &mut commit));
+            self.split(&mut commit);
         }
         self.pending.push(commit);
         self.touch(id);

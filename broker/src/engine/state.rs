@@ -212,27 +212,31 @@ impl Subscription {
         self.cursor.ahead = self.cursor.ahead.saturating_sub(self.is_ahead(at));
     }
 
-    /// Writes the end of a delivery down, where it has a history to show or the cursor has yet to pass it.
-    pub(super) fn store_end(
-        &mut self,
-        at: Place,
-        ending: Ending,
-        now: Timestamp,
-        delivery: Delivery,
-        commit: &mut Commit,
-    ) {
+    /// Writes the end of a delivery down, where it has a history to show or the cursor has yet to pass it. `kept` is
+    /// where the topic begins: what ended before it has no message left to show it with.
+    pub(super) fn store_end(&mut self, at: Place, end: End, kept: Sequence, commit: &mut Commit) {
+        let End { ending, now, mut delivery } = end;
         if delivery.replays > 0 {
             commit.delete(Keyspace::Replayed, at.key(self.realm));
         }
         let ahead = at.sequence >= self.cursor.next;
         self.cursor.ahead += self.is_ahead(at);
-        // A dead letter carries its own history.
-        let tells = !delivery.history.is_empty() && ending != Ending::DeadLettered;
-        if ahead || tells {
+        if ending == Ending::DeadLettered {
+            // A dead letter carries its own history.
+            delivery.history.clear();
+        }
+        if ahead || (at.sequence >= kept && !delivery.history.is_empty()) {
             let row = SettledRow { ending, at: now, delivery };
             commit.put(Keyspace::Settled, at.key(self.realm), row.encode());
         }
     }
+}
+
+/// The end of a delivery.
+pub(super) struct End {
+    pub(super) ending: Ending,
+    pub(super) now: Timestamp,
+    pub(super) delivery: Delivery,
 }
 
 /// A delivery's place: its message on a subscription.

@@ -7,6 +7,7 @@ use super::command::{
     Listed, Page, Put, PutSubscription, Refusal, Replace, SubscriptionChange, SubscriptionView,
 };
 use super::load::LoadWindow;
+use super::recover::BUILT_IN;
 use super::state::{Subscription, Turn};
 use super::topics::behind;
 use super::window::Window;
@@ -14,7 +15,7 @@ use super::{Engine, Reply, or_refuse};
 use crate::domain::id::{RealmId, SubscriptionId, TopicId};
 use crate::domain::limits::MAX_SUBSCRIPTIONS_PER_TOPIC;
 use crate::domain::name::Name;
-use crate::domain::settings::{Start, SubscriptionSettings};
+use crate::domain::settings::{InvalidSetting, Start, SubscriptionSettings};
 use crate::store::key::Owner;
 use crate::store::row::{CursorRow, RevisionRow, Row as _, SubscriptionRow};
 use crate::store::{Commit, Keyspace, key};
@@ -93,7 +94,7 @@ impl Engine {
         if request.topic.is_some_and(|wanted| wanted != topic) {
             return Err(Refusal::TopicDiffers { subscription: request.name, topic });
         }
-        let settings = changed(request.change, &subscription.row.settings, request.replace);
+        let settings = changed(request.change, &subscription.row.settings, request.replace)?;
         settings.validate(&topic)?;
         let retry = match (request.retry, request.replace) {
             (None, Replace::All) => "{}".to_owned(),
@@ -101,7 +102,7 @@ impl Engine {
             (Some(retry), _) => retry,
         };
         // The parameters of the standard policy matter at once only where it decides.
-        let decides = subscription.revision.digest == self.standard.digest;
+        let decides = subscription.revision.size == BUILT_IN;
         if decides && *subscription.revision.params != *retry {
             let revision = self.standard.revision(retry.clone(), self.now);
             self.add_revision(id, revision)?;
@@ -208,10 +209,25 @@ impl Subscription {
 }
 
 /// Where it begins and how it guarantees delivery are fixed at its creation.
-fn changed(change: SubscriptionChange, old: &SubscriptionSettings, replace: Replace) -> SubscriptionSettings {
+fn changed(
+    change: SubscriptionChange,
+    old: &SubscriptionSettings,
+    replace: Replace,
+) -> Result<SubscriptionSettings, InvalidSetting> {
     let base = match replace {
-        Replace::All => SubscriptionSettings { start: old.start, ..SubscriptionSettings::default() },
+        Replace::All => {
+            SubscriptionSettings { start: old.start, mode: old.mode, ..SubscriptionSettings::default() }
+        }
         Replace::Named => old.clone(),
     };
-    SubscriptionSettings { start: old.start, mode: old.mode, ..change.apply(base) }
+    let settings = change.apply(base);
+    let fixed =
+        |field| InvalidSetting { field, reason: "is fixed when a subscription is created".to_owned() };
+    if settings.start != old.start {
+        return Err(fixed("start"));
+    }
+    if settings.mode != old.mode {
+        return Err(fixed("mode"));
+    }
+    Ok(settings)
 }

@@ -26,7 +26,10 @@ impl Engine {
         let mut commit = Commit::default();
         commit.put(Keyspace::Topics, key::topic(realm, id), topic.row.encode());
         let value = view(topic);
+        topic.trim_at = None;
         self.pending.push(commit);
+        self.arm_trim(id);
+        self.wake_topic(id);
         self.answer(reply, Ok(Put { created: known.is_none(), value }));
     }
 

@@ -3,6 +3,7 @@
 use super::{Engine, STEP_ROWS, TRIM_EVERY};
 use crate::domain::id::{Sequence, SubscriptionId, TopicId};
 use crate::domain::message::Message;
+use crate::store::commit::MAX_COMMIT_BYTES;
 use crate::store::row::Row as _;
 use crate::store::{Commit, Keyspace, StoreError, key};
 
@@ -14,7 +15,8 @@ impl Engine {
             && topic.trim_at.is_none()
             && topic.head.first < topic.head.next
         {
-            topic.trim_at = Some(now + topic.row.settings.keep_acked.max(TRIM_EVERY));
+            // The look itself finds when the oldest message has served its time.
+            topic.trim_at = Some(now + TRIM_EVERY);
             self.wake_topic(id);
         }
     }
@@ -28,7 +30,8 @@ impl Engine {
             needed = needed.min(self.lowest_needed(*subscription, first)?);
         }
         let keep = topic.row.settings.keep_acked;
-        let mut commit = Commit::default();
+        let (mut commits, mut commit) = (Vec::new(), Commit::default());
+        let mut expired = Vec::new();
         let mut removed = 0;
         let mut next = first;
         // When the oldest message left has served its time; later looks find the rest.
@@ -36,13 +39,19 @@ impl Engine {
         let range = key::message(realm, id, first)..key::message(realm, id, needed);
         for row in self.store.scan(Keyspace::Messages, range).take(STEP_ROWS) {
             let (key, value) = row?;
-            let goes_at = Message::decode(value)?.published_at + keep;
+            let message = Message::decode(value)?;
+            let goes_at = message.published_at + keep;
             if goes_at > self.now {
                 again = again.max(goes_at);
                 break;
             }
-            next = key::read_sequence(&key).map_or(next, |sequence| sequence + 1);
+            let sequence = key::read_sequence(&key).unwrap_or(next);
+            next = sequence + 1;
             commit.delete(Keyspace::Messages, key.to_vec());
+            if let Some(at) = message.expires_at {
+                commit.delete(Keyspace::Expiries, key::expiry(realm, id, at, sequence));
+                expired.push((at, sequence));
+            }
             removed += 1;
         }
         if removed == STEP_ROWS {
@@ -52,12 +61,17 @@ impl Engine {
             let range = key::delivery(realm, *subscription, first)..key::delivery(realm, *subscription, next);
             for row in self.store.scan(Keyspace::Settled, range) {
                 commit.delete(Keyspace::Settled, row?.0.to_vec());
+                if commit.encoded_len() > MAX_COMMIT_BYTES / 2 {
+                    commits.push(std::mem::take(&mut commit));
+                }
             }
         }
-        if !commit.is_empty() {
-            self.pending.push(commit);
-        }
+        commits.push(commit);
+        self.pending.extend(commits);
         if let Some(topic) = self.topics.get_mut(&id) {
+            for (at, sequence) in expired {
+                topic.expiries.remove(at, sequence);
+            }
             topic.head.first = next;
             topic.trim_at = (next < topic.head.next).then_some(again);
             self.changed_topics.insert(id);
@@ -70,8 +84,10 @@ impl Engine {
     fn lowest_needed(&self, id: SubscriptionId, first: Sequence) -> Result<Sequence, StoreError> {
         let Some(subscription) = self.subscriptions.get(&id) else { return Ok(Sequence::MAX) };
         let mut lowest = subscription.cursor.next;
-        if let Some(held) = subscription.held.keys().min() {
-            lowest = lowest.min(*held);
+        // A replayed delivery has its own copy of the message.
+        let held = subscription.held.iter().filter(|(_, held)| held.delivery.replays == 0);
+        if let Some(held) = held.map(|(sequence, _)| *sequence).min() {
+            lowest = lowest.min(held);
         }
         if subscription.cursor.delayed > 0 {
             let range =

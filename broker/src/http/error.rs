@@ -56,6 +56,8 @@ pub enum ErrorCode {
     MethodNotAllowed,
     /// There is no such route.
     NotFound,
+    /// Another policy became active while parameters were checked.
+    PolicyChanged,
     /// The upload is larger than a policy may be.
     PolicyTooLarge,
     /// There is no such realm.
@@ -109,6 +111,7 @@ impl ErrorCode {
             Self::MessageTooLarge => "message_too_large",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::NotFound => "not_found",
+            Self::PolicyChanged => "policy_changed",
             Self::PolicyTooLarge => "policy_too_large",
             Self::RealmNotFound => "realm_not_found",
             Self::RequestTimeout => "request_timeout",
@@ -149,6 +152,7 @@ impl ErrorCode {
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::LimitReached
             | Self::MaxLeaseExceeded
+            | Self::PolicyChanged
             | Self::StaleReceipt
             | Self::TopicDiffers
             | Self::TopicInUse => StatusCode::CONFLICT,
@@ -167,7 +171,14 @@ impl ErrorCode {
 
     /// Whether the same request can succeed later.
     pub const fn is_retryable(self) -> bool {
-        matches!(self, Self::Internal | Self::RequestTimeout | Self::ShuttingDown | Self::TooManyWaiters)
+        matches!(
+            self,
+            Self::Internal
+                | Self::PolicyChanged
+                | Self::RequestTimeout
+                | Self::ShuttingDown
+                | Self::TooManyWaiters
+        )
     }
 }
 
@@ -248,6 +259,7 @@ impl From<Refusal> for Problem {
             Refusal::MessageNotFound => ErrorCode::MessageNotFound,
             Refusal::DeadLetterNotFound => ErrorCode::DeadLetterNotFound,
             Refusal::ModuleNotFound => ErrorCode::Internal,
+            Refusal::PolicyChanged => ErrorCode::PolicyChanged,
             Refusal::TopicInUse(_) => ErrorCode::TopicInUse,
             Refusal::TopicDiffers { .. } => ErrorCode::TopicDiffers,
             Refusal::InvalidSetting(_) => ErrorCode::InvalidSetting,

@@ -6,8 +6,8 @@
 mod auth;
 mod body;
 mod dead_letters;
-mod drain;
 mod error;
+mod leftover;
 mod messages;
 mod policies;
 mod publish;
@@ -93,7 +93,7 @@ fn readable(request: Request) -> Request {
     if request.headers().contains_key(header::EXPECT) {
         request
     } else {
-        request.map(|body| Body::new(drain::Drained::new(body)))
+        request.map(|body| Body::new(leftover::Drained::new(body)))
     }
 }
 

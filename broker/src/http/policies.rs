@@ -67,7 +67,8 @@ pub(super) async fn put(
     let Description { name, version, summary, queues, .. } = program.description().clone();
     let module =
         AdmittedModule { digest: program.digest(), bytes, name, version, trial_fuel: rehearsal.fuel };
-    let request = Box::new(SetPolicy { subscription, module: Some(module), params: Some(given) });
+    let request =
+        Box::new(SetPolicy { subscription, module: Some(module), params: Some(given), checked: None });
     let put = app.broker.call(|reply| Command::SetPolicy(REALM, request, reply)).await?;
     let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
     let revision = revision_answer(put.value, format);
@@ -89,7 +90,8 @@ pub(super) async fn put_params(
     let module = app.broker.call(|reply| Command::GetModule(REALM, digest, reply)).await?;
     let tried = app.broker.programs().rehearse(digest, Some(module), params.clone()).await;
     tried.ok_or(Refusal::ShuttingDown)??;
-    let request = Box::new(SetPolicy { subscription, module: None, params: Some(params) });
+    let request =
+        Box::new(SetPolicy { subscription, module: None, params: Some(params), checked: Some(digest) });
     let put = app.broker.call(|reply| Command::SetPolicy(REALM, request, reply)).await?;
     let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(format.answer(status, &revision_answer(put.value, format)))

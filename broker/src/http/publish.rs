@@ -157,7 +157,7 @@ fn batch(items: Vec<Item>) -> Result<Vec<Result<NewMessage, Problem>>, Problem> 
         return refuse(format!("a batch has 1 to {} messages", limit::MAX_BATCH_ITEMS));
     }
     let messages: Vec<_> = items.into_iter().map(item).collect();
-    let bytes: usize = messages.iter().flatten().map(size).sum();
+    let bytes: usize = messages.iter().flatten().map(NewMessage::bytes).sum();
     if bytes > limit::MAX_BATCH_BYTES {
         let most = limit::MAX_BATCH_BYTES;
         return refuse(format!("the messages have {bytes} bytes together, a batch takes {most}"));
@@ -191,7 +191,11 @@ const ATTRIBUTE: &str = "broker-attribute-";
 fn raw(headers: &HeaderMap, payload: Bytes) -> Result<NewMessage, Problem> {
     let mut message = NewMessage { payload, ..NewMessage::default() };
     for (header, value) in headers {
+        let twice = headers.get_all(header).iter().nth(1).is_some();
         let header = header.as_str();
+        if twice && (header.starts_with("broker-") || header == "content-type") {
+            return Err(Problem::new(ErrorCode::InvalidHeader, format!("{header}: given twice")));
+        }
         let text = || {
             let text = std::str::from_utf8(value.as_bytes());
             text.map_err(|_| Problem::new(ErrorCode::InvalidHeader, format!("{header}: not UTF-8")))
@@ -283,11 +287,6 @@ fn check_attributes(attributes: &[(String, String)]) -> Result<(), Problem> {
         return refuse(format!("all attributes together have at most {} bytes", limit::MAX_ATTRIBUTES_BYTES));
     }
     Ok(())
-}
-
-fn size(message: &NewMessage) -> usize {
-    let attributes: usize = message.attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
-    message.payload.len() + attributes + message.key.as_ref().map_or(0, String::len)
 }
 
 const fn durability(durability: Durability) -> &'static str {

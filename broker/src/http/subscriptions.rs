@@ -219,7 +219,7 @@ fn answer(view: SubscriptionView, format: Format) -> SubscriptionAnswer {
             Circuit::Open { until, probes, reason } => {
                 CircuitAnswer::Open { until: WireTime(until), probes, reason }
             }
-            Circuit::HalfOpen { probes, reason } => CircuitAnswer::HalfOpen { probes, reason },
+            Circuit::HalfOpen { probes, reason, .. } => CircuitAnswer::HalfOpen { probes, reason },
         },
     }
 }

@@ -18,6 +18,8 @@ const LOOPS: u32 = 4_000;
 const FUNCTION_BRANCHES: u32 = 2_000;
 /// Blocks, branches and their targets of all functions.
 const BRANCHES: u32 = 100_000;
+/// Local variables of all functions: each costs the compiler time in every block, and a few bytes declare thousands.
+const LOCALS: u32 = 50_000;
 /// Nested components and modules, and instances of either. A module made into a component has five.
 const PARTS: u32 = 16;
 
@@ -26,6 +28,7 @@ struct Shape {
     functions: u32,
     loops: u32,
     branches: u32,
+    locals: u32,
     parts: u32,
 }
 
@@ -52,6 +55,10 @@ impl Shape {
 
     fn add_function(&mut self, body: &FunctionBody<'_>) -> Result<(), Refusal> {
         let [mut loops, mut branches] = [0, 0];
+        for group in body.get_locals_reader().map_err(malformed)? {
+            self.locals = self.locals.saturating_add(group.map_err(malformed)?.0);
+        }
+        bound("local variables", self.locals, LOCALS)?;
         for operator in body.get_operators_reader().map_err(malformed)? {
             match operator.map_err(malformed)? {
                 Operator::Loop { .. } => loops += 1,

@@ -207,8 +207,9 @@ impl Row for CursorRow {
                 out.u32(*probes);
                 out.text(reason);
             }
-            Circuit::HalfOpen { probes, reason } => {
+            Circuit::HalfOpen { since, probes, reason } => {
                 out.u8(2);
+                out.time(*since);
                 out.u32(*probes);
                 out.text(reason);
             }
@@ -224,7 +225,7 @@ impl Row for CursorRow {
             circuit: match from.u8()? {
                 0 => Circuit::Closed,
                 1 => Circuit::Open { until: from.time()?, probes: from.u32()?, reason: from.text()? },
-                2 => Circuit::HalfOpen { probes: from.u32()?, reason: from.text()? },
+                2 => Circuit::HalfOpen { since: from.time()?, probes: from.u32()?, reason: from.text()? },
                 _ => return Err(Damaged),
             },
         })
@@ -303,7 +304,7 @@ mod tests {
         for circuit in [
             Circuit::Closed,
             Circuit::Open { until: Timestamp::MAX, probes: 1, reason: reason() },
-            Circuit::HalfOpen { probes: 3, reason: reason() },
+            Circuit::HalfOpen { since: Timestamp::from_millis(4), probes: 3, reason: reason() },
         ] {
             reads_back(&CursorRow { next: 9, delayed: 1, ahead: 2, dead: 3, circuit });
         }
