@@ -6,6 +6,7 @@ use super::body::Format;
 use super::wire::{BinaryPayload, JsonOut, WireDuration, WireTime, map};
 use crate::domain::decision::{Action, Decider, Decision};
 use crate::domain::delivery::{Delivery, PastAttempt};
+use crate::domain::digest::hex;
 use crate::domain::id::MessageId;
 use crate::domain::message::Message;
 use crate::domain::name::Name;
@@ -174,7 +175,7 @@ pub(super) fn decision_body(subscription: &str, decision: Decision, next: Option
             body.revision = Some(revision);
             body.digest = Some(digest.to_string());
             body.fuel = Some(fuel);
-            body.input_hash = Some(input.0.iter().map(|byte| format!("{byte:02x}")).collect());
+            body.input_hash = Some(hex(&input.0));
         }
         Decider::Fallback { revision, digest, fault } => {
             body.decided_by = "fallback";

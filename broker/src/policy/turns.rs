@@ -11,8 +11,8 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
 /// The most asks of one turn: enough to share the cost of taking turns and of handing results over, and
-/// a fraction of a millisecond of ordinary decisions.
-pub(super) const SLICE: usize = 32;
+/// a millisecond of ordinary decisions; the evaluators end a turn of slow ones sooner.
+pub(super) const SLICE: usize = 128;
 
 /// Items by owner, handed out in slices. An owner holds at most one place in the line, and at most `share`
 /// slices at a time.

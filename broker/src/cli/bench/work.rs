@@ -42,9 +42,9 @@ type Running = Pin<Box<dyn Future<Output = Result<Figures>> + Send>>;
 pub(super) const ALL: [Work; 6] = [
     Work { name: "publish, batches of 100", run: |a, t| Box::pin(publish(a, t, 16, 100)) },
     Work { name: "publish, single, 64 connections", run: |a, t| Box::pin(publish(a, t, 64, 1)) },
-    Work { name: "pull + ack, batches of 100", run: |a, t| Box::pin(consume(a, t, 8, 100, 0)) },
+    Work { name: "pull + ack, batches of 100", run: |a, t| Box::pin(consume(a, t, 16, 100, 0)) },
     Work { name: "pull + ack, single, 64 connections", run: |a, t| Box::pin(consume(a, t, 64, 1, 0)) },
-    Work { name: "fail twice then ack, batches of 100", run: |a, t| Box::pin(consume(a, t, 8, 100, 2)) },
+    Work { name: "fail twice then ack, batches of 100", run: |a, t| Box::pin(consume(a, t, 16, 100, 2)) },
     Work { name: "fail twice then ack, single, 64 conn.", run: |a, t| Box::pin(consume(a, t, 64, 1, 2)) },
 ];
 
