@@ -220,9 +220,9 @@ impl World {
 
     /// The process ends, or the power fails, and the broker starts again.
     pub(crate) fn crash(&mut self) -> Result<(), Violation> {
-        if self.random.percent(50) {
+        let loses_power = self.random.percent(50);
+        if loses_power {
             self.disk.crash(self.random.next());
-            self.model.lose_power(self.trace.syncs());
             self.trace.note(b"power");
         } else {
             self.disk.kill();
@@ -234,6 +234,10 @@ impl World {
         self.collect()?;
         if !self.pending.is_empty() {
             return Err("an answer is awaited from a broker that is gone".to_owned());
+        }
+        // After the answers of the turn that failed: what they granted may be forgotten too.
+        if loses_power {
+            self.model.lose_power(self.trace.syncs());
         }
         if self.random.percent(15) {
             let back = self.random.next() % 20_000;
@@ -278,6 +282,11 @@ impl World {
         let name = name.clone();
         let answer = self.call(|reply| Command::GetSubscription(REALM, name, reply))?;
         answer.transpose().map_err(|refusal| refusal.to_string())
+    }
+
+    /// Nothing is left to do at this moment.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.engine.as_ref().and_then(Engine::wakes_at).is_none_or(|at| at > self.now)
     }
 
     /// To the next timer, or a while on.
