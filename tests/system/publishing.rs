@@ -85,7 +85,7 @@ fn a_refused_raw_message_stores_nothing() {
     let broker = Broker::start();
     broker.topic_and_subscription(json!({}));
     let long = [b'x'; 300];
-    let bad: [(Headers<'_>, u16, &str); 12] = [
+    let bad: [(Headers<'_>, u16, &str); 13] = [
         (&[("broker-delay", b"-1s")], 400, "invalid_duration"),
         (&[("broker-delay", b"soon")], 400, "invalid_duration"),
         (&[("broker-delay", b"1e400")], 400, "invalid_duration"),
@@ -95,6 +95,7 @@ fn a_refused_raw_message_stores_nothing() {
         (&[("idempotency-key", b"1")], 400, "invalid_header"),
         (&[("broker-key", b"\xff")], 400, "invalid_header"),
         (&[("broker-attribute-x", b"\xff")], 400, "invalid_header"),
+        (&[("broker-key", b"a"), ("Broker-Key", b"b")], 400, "invalid_header"),
         (&[("broker-key", &long)], 400, "invalid_message"),
         (&[("content-type", &long)], 400, "invalid_message"),
         (&[("broker-attribute-a", b"1"), ("broker-attribute-A", b"2")], 400, "invalid_attribute"),

@@ -193,7 +193,8 @@ fn raw(headers: &HeaderMap, payload: Bytes) -> Result<NewMessage, Problem> {
     for (header, value) in headers {
         let twice = headers.get_all(header).iter().nth(1).is_some();
         let header = header.as_str();
-        if twice && (header.starts_with("broker-") || header == "content-type") {
+        let attribute = header.starts_with(ATTRIBUTE);
+        if twice && !attribute && (header.starts_with("broker-") || header == "content-type") {
             return Err(Problem::new(ErrorCode::InvalidHeader, format!("{header}: given twice")));
         }
         let text = || {
