@@ -30,10 +30,11 @@ mod topics;
 mod trim;
 mod window;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::HashMap;
 use tokio::sync::oneshot;
 
 use crate::domain::delivery::Delivery;

@@ -1,17 +1,26 @@
 //! What was touched a moment ago and is likely to be needed again: kept in memory to a bound, never the truth.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::Hash;
+
+use foldhash::{HashMap, HashMapExt as _};
 
 /// Values by key, the oldest of which go when all together weigh too much.
 pub(super) struct Recent<K, V> {
-    values: HashMap<K, (u64, V)>,
+    values: HashMap<K, Kept<V>>,
     /// Keys in the order they came, with the number of their coming; some have been replaced or removed since.
     order: VecDeque<(u64, K)>,
     next: u64,
     weight: usize,
     most: usize,
     weigh: fn(&V) -> usize,
+}
+
+struct Kept<V> {
+    /// The number of its coming.
+    number: u64,
+    weight: usize,
+    value: V,
 }
 
 impl<K: Copy + Eq + Hash, V> Recent<K, V> {
@@ -24,31 +33,32 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
         self.remove(&key);
         let number = self.next;
         self.next += 1;
-        self.weight += (self.weigh)(&value);
-        self.values.insert(key, (number, value));
+        let weight = (self.weigh)(&value);
+        self.weight += weight;
+        self.values.insert(key, Kept { number, weight, value });
         self.order.push_back((number, key));
         // Every value has one place in the order; the rest are left over, and may not outnumber them.
         while self.weight > self.most || self.order.len() > 2 * self.values.len() + SLACK {
             let Some((number, oldest)) = self.order.pop_front() else { break };
             match self.values.get(&oldest) {
-                Some((current, _)) if *current == number && self.weight > self.most => {
+                Some(kept) if kept.number == number && self.weight > self.most => {
                     self.remove(&oldest);
                 }
                 // Not too heavy, only too long: it comes again at the end.
-                Some((current, _)) if *current == number => self.order.push_back((number, oldest)),
+                Some(kept) if kept.number == number => self.order.push_back((number, oldest)),
                 _ => {}
             }
         }
     }
 
     pub(super) fn get(&self, key: &K) -> Option<&V> {
-        self.values.get(key).map(|(_, value)| value)
+        self.values.get(key).map(|kept| &kept.value)
     }
 
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
-        let (_, value) = self.values.remove(key)?;
-        self.weight -= (self.weigh)(&value);
-        Some(value)
+        let kept = self.values.remove(key)?;
+        self.weight -= kept.weight;
+        Some(kept.value)
     }
 }
 

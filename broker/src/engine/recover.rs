@@ -1,6 +1,6 @@
 //! Opening: what is on disk becomes what is in memory, without reading what may wait there in millions.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
@@ -75,9 +75,9 @@ impl Engine {
             standard,
             now,
             draining: false,
-            topics: HashMap::new(),
+            topics: foldhash::HashMap::default(),
             topic_names: BTreeMap::new(),
-            subscriptions: HashMap::new(),
+            subscriptions: foldhash::HashMap::default(),
             subscription_names: BTreeMap::new(),
             next_topic: 1,
             next_subscription: 1,

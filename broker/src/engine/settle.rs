@@ -1,6 +1,6 @@
 //! Ack, nack, release and extend: what a consumer says about its leases.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use super::command::{Ack, AckResult, Decided, Extend, ExtendResult, Nack, NackResult, SettleError};
 use super::state::{End, Place, Stored};

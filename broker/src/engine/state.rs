@@ -1,7 +1,9 @@
 //! What is held in memory of a topic and a subscription.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+
+use foldhash::HashMap;
 
 use super::command::{Granted, RevisionView};
 use super::load::LoadWindow;

@@ -1,6 +1,6 @@
 //! Create, change, show, list and delete subscriptions.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::command::{
@@ -195,7 +195,7 @@ impl Subscription {
             cursor,
             revision: Arc::new(revision),
             last_revision,
-            held: HashMap::new(),
+            held: foldhash::HashMap::default(),
             leased: 0,
             leases: BTreeSet::new(),
             due,
