@@ -24,6 +24,7 @@ use crate::policy::{Limits, SandboxError};
 use crate::programs::Programs;
 use crate::store::StoreError;
 use crate::store::durable::{self, Durable};
+use crate::trials::Trials;
 
 /// What may wait for the dispatcher, in KiB; whoever brings more waits for room.
 const MAILBOX_KIB: u32 = 64 * 1024;
@@ -70,6 +71,7 @@ pub struct Broker {
     mailbox: Sender<Envelope>,
     room: Arc<Semaphore>,
     programs: Arc<Programs>,
+    trials: Arc<Trials>,
     secret: Secret,
     clock: Clock,
     standard: StandardPolicy,
@@ -106,7 +108,14 @@ impl Broker {
             let command = Message::Command(Command::Decided(verdicts));
             _ = answers.send(Envelope { command, _room: None });
         };
-        let programs = Programs::start(options.limits, options.evaluators, Arc::new(deliver))?;
+        let answers = mailbox.clone();
+        let deliver_shadow = move |verdicts| {
+            let command = Message::Command(Command::Shadowed(verdicts));
+            _ = answers.send(Envelope { command, _room: None });
+        };
+        let programs =
+            Programs::start(options.limits, options.evaluators, Arc::new(deliver), Box::new(deliver_shadow))?;
+        let trials = Trials::start().map_err(|error| BrokerError::System(error.to_string()))?;
         let standard = programs.standard(options.standard)?;
         let mut secret = Secret([0; 32]);
         getrandom::fill(&mut secret.0).map_err(|error| BrokerError::System(error.to_string()))?;
@@ -115,16 +124,19 @@ impl Broker {
         let secret = engine.secret().clone();
         let programs = Arc::new(programs);
         let asked = Arc::downgrade(&programs);
-        let ask = move |engine: &Engine, asks: Vec<Ask>| match asked.upgrade() {
-            Some(programs) => programs.ask(asks, |realm, digest| engine.read_module(realm, digest)),
-            None => Ok(()),
+        let ask = move |engine: &mut Engine, asks: Vec<Ask>| {
+            let Some(programs) = asked.upgrade() else { return Ok(()) };
+            let shadows = engine.take_shadow_asks();
+            programs.ask(asks, |realm, digest| engine.read_module(realm, digest))?;
+            programs.ask_shadows(shadows, |realm, digest| engine.read_module(realm, digest))
         };
         let thread = std::thread::Builder::new()
             .name("dispatch".to_owned())
             .spawn(move || dispatch(engine, &inbox, clock, ask))
             .map_err(|error| BrokerError::System(error.to_string()))?;
         let room = Arc::new(Semaphore::new(MAILBOX_KIB as usize));
-        let broker = Self { mailbox, room, programs, secret, clock, standard };
+        let trials = Arc::new(trials);
+        let broker = Self { mailbox, room, programs, trials, secret, clock, standard };
         Ok((broker, Dispatcher { thread }))
     }
 
@@ -147,6 +159,11 @@ impl Broker {
     /// The policies that are ready.
     pub fn programs(&self) -> &Programs {
         &self.programs
+    }
+
+    /// Where policies are tried out.
+    pub fn trials(&self) -> &Trials {
+        &self.trials
     }
 
     /// The policy that decides where no other was uploaded.
@@ -195,7 +212,7 @@ fn dispatch(
     mut engine: Engine,
     inbox: &Receiver<Envelope>,
     clock: Clock,
-    mut ask: impl FnMut(&Engine, Vec<Ask>) -> Result<(), StoreError>,
+    mut ask: impl FnMut(&mut Engine, Vec<Ask>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut group = Vec::with_capacity(GROUP);
     let mut stopping = false;
@@ -215,9 +232,7 @@ fn dispatch(
             }
         });
         let asks = engine.run(commands, clock.now())?;
-        if !asks.is_empty() {
-            ask(&engine, asks)?;
-        }
+        ask(&mut engine, asks)?;
     }
     engine.close()
 }

@@ -8,6 +8,8 @@ pub mod dispatch;
 pub mod domain;
 pub mod engine;
 pub mod http;
+pub mod lab;
 pub mod policy;
 pub mod programs;
 pub mod store;
+pub mod trials;

@@ -3,6 +3,8 @@
 //! Admission and loading compile, which takes milliseconds and a deep stack; that thread does it so that neither
 //! the dispatcher nor an async worker has to. Knows the sandbox and the engine's asks; no store, no socket.
 
+mod shadow;
+
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,12 +13,15 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::domain::decision::{Fault, InputHash};
+use crate::domain::decision::{Evaluation, Fault, InputHash};
 use crate::domain::digest::Digest;
 use crate::domain::id::RealmId;
-use crate::engine::{Ask, StandardPolicy, Token, Verdict};
+use crate::engine::{Ask, ShadowAsk, StandardPolicy, Token, Verdict};
+pub use shadow::DeliverShadow;
+use shadow::Shadows;
+
 use crate::policy::{
-    Ask as PolicyAsk, Evaluation, Evaluators, Limits, Program, Refusal, Rehearsal, Sandbox, SandboxError,
+    Ask as PolicyAsk, Asked, Evaluators, Limits, Program, Refusal, Rehearsal, Sandbox, SandboxError,
 };
 
 /// Uploads that wait for the loading thread; whoever brings one more waits for room.
@@ -32,6 +37,7 @@ pub type Deliver = Arc<dyn Fn(Vec<Verdict>) + Send + Sync>;
 /// All policies that are ready, and the threads that run them.
 pub struct Programs {
     loaded: Arc<Loaded>,
+    shadows: Shadows,
     work: Option<Sender<Work>>,
     room: Arc<Semaphore>,
     thread: Option<JoinHandle<()>>,
@@ -47,8 +53,17 @@ struct Upload {
 }
 
 enum Job {
-    Admit { bytes: bytes::Bytes, params: String, reply: oneshot::Sender<Result<Admitted, Refusal>> },
-    Rehearse { digest: Digest, module: Module, params: String, reply: oneshot::Sender<Result<(), Refusal>> },
+    Admit {
+        bytes: bytes::Bytes,
+        params: String,
+        reply: oneshot::Sender<Result<Admitted, Refusal>>,
+    },
+    Rehearse {
+        digest: Digest,
+        module: Module,
+        params: String,
+        reply: oneshot::Sender<Result<Admitted, Refusal>>,
+    },
 }
 
 enum Work {
@@ -82,11 +97,19 @@ impl Programs {
     ///
     /// # Errors
     /// If the sandbox or a thread cannot be made.
-    pub fn start(limits: Limits, evaluators: NonZeroUsize, deliver: Deliver) -> Result<Self, SandboxError> {
+    pub fn start(
+        limits: Limits,
+        evaluators: NonZeroUsize,
+        deliver: Deliver,
+        deliver_shadow: DeliverShadow,
+    ) -> Result<Self, SandboxError> {
         let sandbox = Sandbox::new(limits)?;
         let answers = deliver.clone();
         let evaluators = Evaluators::start(evaluators, move |evaluations| {
-            let verdict = |((token, digest), evaluation)| Verdict { token, digest, evaluation };
+            let verdict = |asked: Asked<(Token, Digest)>| {
+                let (token, digest) = asked.token;
+                Verdict { token, digest, context: asked.context, evaluation: asked.evaluation }
+            };
             answers(evaluations.into_iter().map(verdict).collect());
         })?;
         let loaded = Arc::new(Loaded { sandbox, shelf: Mutex::default(), evaluators, deliver });
@@ -98,7 +121,8 @@ impl Programs {
             .stack_size(LOADER_STACK_BYTES)
             .spawn(move || worker.run(&inbox))?;
         let room = Arc::new(Semaphore::new(UPLOADS));
-        Ok(Self { loaded, work: Some(work), room, thread: Some(thread) })
+        let shadows = Shadows::start(Arc::clone(&loaded), deliver_shadow)?;
+        Ok(Self { loaded, shadows, work: Some(work), room, thread: Some(thread) })
     }
 
     /// Makes the built-in policy ready. Blocks; for the start, before there is anybody to wait.
@@ -141,7 +165,7 @@ impl Programs {
         digest: Digest,
         module: Module,
         params: String,
-    ) -> Option<Result<(), Refusal>> {
+    ) -> Option<Result<Admitted, Refusal>> {
         let (reply, answer) = oneshot::channel();
         self.enqueue(Job::Rehearse { digest, module, params, reply }).await?;
         answer.await.ok()
@@ -176,6 +200,23 @@ impl Programs {
         self.loaded.evaluators.submit(ready);
         for (realm, digest) in missing {
             self.send(Work::Load { digest, module: module(realm, digest)? });
+        }
+        Ok(())
+    }
+
+    /// Puts questions to shadows. `module` finds the bytes of one that is not loaded.
+    ///
+    /// # Errors
+    /// Those of `module`.
+    pub fn ask_shadows<E>(
+        &self,
+        asks: Vec<ShadowAsk>,
+        mut module: impl FnMut(RealmId, Digest) -> Result<Module, E>,
+    ) -> Result<(), E> {
+        for ask in asks {
+            let ready = self.loaded.shelf().ready.contains_key(&ask.digest);
+            let module = if ready { None } else { module(ask.realm, ask.digest)? };
+            self.shadows.ask(ask, module);
         }
         Ok(())
     }
@@ -233,8 +274,11 @@ impl Loaded {
                 _ = reply.send(admitted);
             }
             Job::Rehearse { digest, module, params, reply } => {
-                let tried = self.get(digest, module).and_then(|program| program.rehearse(&params));
-                _ = reply.send(tried.map(|_| ()));
+                let tried = self.get(digest, module).and_then(|program| {
+                    let rehearsal = program.rehearse(&params)?;
+                    Ok((program, rehearsal))
+                });
+                _ = reply.send(tried);
             }
         }
     }
@@ -268,6 +312,7 @@ impl Loaded {
         let verdict = |ask: Ask| Verdict {
             token: ask.token,
             digest: ask.digest,
+            context: ask.context,
             evaluation: Evaluation {
                 result: Err(Fault::NotLoaded(why.to_owned())),
                 fuel: 0,

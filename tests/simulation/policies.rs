@@ -55,7 +55,7 @@ impl Policies {
 
     pub(crate) fn answer(&self, ask: &Ask) -> Verdict {
         let evaluation = self.programs[&ask.digest].decide(&ask.context);
-        Verdict { token: ask.token, digest: ask.digest, evaluation }
+        Verdict { token: ask.token, digest: ask.digest, context: ask.context.clone(), evaluation }
     }
 }
 

@@ -214,8 +214,13 @@ impl World {
 
     fn set_policy(&mut self) {
         let Some(subscription) = self.some_subscription() else { return };
-        let request =
-            SetPolicy { subscription, module: Some(POLICIES.wheel.clone()), params: None, checked: None };
+        let request = SetPolicy {
+            subscription,
+            module: Some(POLICIES.wheel.clone()),
+            params: None,
+            checked: None,
+            by: "operator".to_owned(),
+        };
         let answer = self.send(|reply| Command::SetPolicy(REALM, Box::new(request), reply));
         self.pending.push(Pending::SetPolicy(answer));
     }

@@ -61,6 +61,24 @@ pub struct Decision {
     pub decider: Decider,
 }
 
+impl Decision {
+    /// The native one past the limit of attempts.
+    pub fn at_attempt_limit() -> Self {
+        let reason = "attempt_limit".to_owned();
+        let action = Action::DeadLetter { queue: None, reason, labels: Vec::new() };
+        Self::native(action, Decider::AttemptLimit)
+    }
+
+    /// The native one after a fault.
+    pub fn fallback(delay: Duration, decider: Decider) -> Self {
+        Self::native(Action::Retry { delay }, decider)
+    }
+
+    fn native(action: Action, decider: Decider) -> Self {
+        Self { action, clamped_from: None, pause: None, memo: Vec::new(), note: None, decider }
+    }
+}
+
 /// The action of a [`Decision`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
@@ -178,6 +196,17 @@ impl Fault {
     }
 }
 
+/// What came of asking a policy once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Evaluation {
+    /// The answer, unchecked, or how the policy broke.
+    pub result: Result<Answer, Fault>,
+    /// Fuel burnt, by a broken policy too.
+    pub fuel: u64,
+    /// Over everything the policy was shown.
+    pub input: InputHash,
+}
+
 /// What a subscription allows a decision to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Bounds {
@@ -254,6 +283,18 @@ fn name(what: &str, text: &str) -> Result<Name, Fault> {
 
 fn bad(detail: String) -> Fault {
     Fault::BadAnswer(detail)
+}
+
+/// Whether two answers do the same with the delivery and the subscription. A fault is like any other fault: the
+/// fallback takes over.
+pub fn is_same(before: &Result<Decision, Fault>, after: &Result<Decision, Fault>) -> bool {
+    fn effect(decision: &Decision) -> (&Action, Option<&Pause>) {
+        (&decision.action, decision.pause.as_ref())
+    }
+    match (before, after) {
+        (Ok(before), Ok(after)) => effect(before) == effect(after),
+        (before, after) => before.is_err() && after.is_err(),
+    }
 }
 
 /// Shortens a text for people to [`MAX_DETAIL_BYTES`], at a character boundary.

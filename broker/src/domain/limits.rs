@@ -49,6 +49,14 @@ pub const MAX_PARAMS_BYTES: usize = 16 * KIB;
 pub const MAX_MODULE_BYTES: usize = 1024 * KIB;
 /// Revisions of one subscription: they are kept for ever, as decisions name them.
 pub const MAX_REVISIONS: u32 = 1_000;
+/// Recorded failures that a subscription keeps unless it says otherwise.
+pub const DEFAULT_RECORD_FAILURES: u32 = 10_000;
+/// The most that `record_failures` can be set to: they are read for each backtest.
+pub const MAX_RECORD_FAILURES: u32 = 100_000;
+/// How long a recorded failure is kept unless the subscription says otherwise.
+pub const DEFAULT_RECORD_FOR: Duration = Duration::from_secs(7 * DAY);
+/// A failure whose policy was shown a larger payload is not recorded: records are kept by count.
+pub const MAX_RECORDED_PAYLOAD_BYTES: usize = 64 * KIB;
 /// Topics that a subscription's policy may forward to.
 pub const MAX_FORWARD_TO: usize = 16;
 /// Topics of one realm.

@@ -15,5 +15,6 @@ pub mod limits;
 pub mod message;
 pub mod name;
 pub mod receipt;
+pub mod record;
 pub mod settings;
 pub mod time;

@@ -66,6 +66,10 @@ pub struct SubscriptionSettings {
     pub forward_to: Vec<Name>,
     /// Whether its policy is shown payloads.
     pub inspect_payload: bool,
+    /// Failures that are kept with what the policy was shown; 0 for none.
+    pub record_failures: u32,
+    /// How long they are kept.
+    pub record_for: Duration,
 }
 
 impl Default for SubscriptionSettings {
@@ -83,6 +87,8 @@ impl Default for SubscriptionSettings {
             fault_limit: limit::DEFAULT_FAULT_LIMIT,
             forward_to: Vec::new(),
             inspect_payload: false,
+            record_failures: limit::DEFAULT_RECORD_FAILURES,
+            record_for: limit::DEFAULT_RECORD_FOR,
         }
     }
 }
@@ -122,6 +128,10 @@ impl SubscriptionSettings {
         number("attempt_limit", self.attempt_limit.into(), limit::MAX_ATTEMPT_LIMIT.into())?;
         between("fallback_delay", self.fallback_delay, limit::MIN_FALLBACK_DELAY, limit::MAX_DELAY)?;
         number("fault_limit", self.fault_limit.into(), limit::MAX_FAULT_LIMIT.into())?;
+        if self.record_failures > limit::MAX_RECORD_FAILURES {
+            return invalid("record_failures", format!("must be from 0 to {}", limit::MAX_RECORD_FAILURES));
+        }
+        between("record_for", self.record_for, Duration::from_secs(1), limit::MAX_DELAY)?;
         if self.forward_to.len() > limit::MAX_FORWARD_TO {
             return invalid("forward_to", format!("at most {} topics", limit::MAX_FORWARD_TO));
         }
@@ -172,7 +182,7 @@ mod tests {
         assert_eq!(good.validate(&topic), Ok(()));
         assert_eq!(TopicSettings::default().validate(), Ok(()));
         type Breaks = fn(&mut SubscriptionSettings);
-        let breaks: [(&str, Breaks); 12] = [
+        let breaks: [(&str, Breaks); 14] = [
             ("lease", |s| s.lease = Duration::ZERO),
             ("lease", |s| s.lease = s.max_lease + Duration::from_secs(1)),
             ("max_lease", |s| s.max_lease = Duration::MAX),
@@ -183,6 +193,8 @@ mod tests {
             ("attempt_limit", |s| s.attempt_limit = 0),
             ("fallback_delay", |s| s.fallback_delay = Duration::ZERO),
             ("fault_limit", |s| s.fault_limit = 0),
+            ("record_failures", |s| s.record_failures = u32::MAX),
+            ("record_for", |s| s.record_for = Duration::ZERO),
             ("forward_to", |s| s.forward_to = vec![Name::new("orders").expect("a name")]),
             ("forward_to", |s| {
                 s.forward_to = vec![Name::new("x").expect("a name"); limit::MAX_FORWARD_TO + 1]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::decide::Verdict;
+use super::shadow::{ShadowStats, ShadowVerdict};
 use super::{Durability, Reply};
 use crate::domain::decision::Decision;
 use crate::domain::delivery::{Delivery, ExtendError, Stale};
@@ -13,6 +14,7 @@ use crate::domain::id::{DeadLetterId, MessageId, RealmId, Sequence};
 use crate::domain::message::Message;
 use crate::domain::name::Name;
 use crate::domain::receipt::Receipt;
+use crate::domain::record::RecordedFailure;
 use crate::domain::settings::{InvalidSetting, Mode, Start, SubscriptionSettings, TopicSettings};
 use crate::domain::time::Timestamp;
 use crate::store::row::{CursorRow, DeadLetterRow, Ending, HeadRow, RevisionRow, SubscriptionRow, TopicRow};
@@ -37,9 +39,17 @@ pub enum Command {
     /// The policies have answered.
     Decided(Vec<Verdict>),
     SetPolicy(RealmId, Box<SetPolicy>, Reply<Put<RevisionView>>),
-    GetPolicy(RealmId, Name, Reply<RevisionView>),
+    /// A revision; `None` is the active one.
+    GetPolicy(RealmId, Name, Option<u32>, Reply<RevisionView>),
     GetModule(RealmId, Digest, Reply<Vec<u8>>),
     ListRevisions(RealmId, Name, Page<u32>, Reply<Listed<RevisionView>>),
+    Rollback(RealmId, Rollback, Reply<Put<RevisionView>>),
+    SetShadow(RealmId, Box<SetShadow>, Reply<Put<ShadowView>>),
+    GetShadow(RealmId, Name, Reply<ShadowView>),
+    DeleteShadow(RealmId, Name, Reply<()>),
+    /// The shadows have answered.
+    Shadowed(Vec<ShadowVerdict>),
+    ListRecorded(RealmId, Name, Page<u64>, Reply<Listed<RecordedView>>),
     ListDeadLetters(RealmId, DeadLetterQuery, Reply<DeadLetterList>),
     GetDeadLetter(RealmId, DeadLetterId, Reply<DeadLetterView>),
     ReplayDeadLetter(RealmId, DeadLetterId, Reply<Replayed>),
@@ -55,6 +65,7 @@ impl Command {
         match self {
             Self::Publish(_, publish, _) => publish.messages.iter().map(NewMessage::bytes).sum(),
             Self::Nack(_, nack, _) => nack.items.iter().map(|(_, failure)| failure.bytes()).sum(),
+            Self::SetShadow(_, set, _) => set.module.bytes.len(),
             Self::SetPolicy(_, set, _) => set.module.as_ref().map_or(0, |module| module.bytes.len()),
             _ => 0,
         }
@@ -75,6 +86,16 @@ pub enum Refusal {
     DeadLetterNotFound,
     #[error("there is no such policy module")]
     ModuleNotFound,
+    #[error("there is no revision {0}")]
+    RevisionNotFound(u32),
+    #[error("no healthy revision is older than the active one")]
+    NoEarlierRevision,
+    #[error("revision {0} is quarantined: upload the policy again to try it anew")]
+    RevisionQuarantined(u32),
+    #[error("that is what is active: a shadow has another module or other parameters")]
+    ShadowIsActive,
+    #[error("there is no shadow")]
+    ShadowNotFound,
     #[error("another policy became active meanwhile: look at it and try again")]
     PolicyChanged,
     #[error("topic {0} still has subscriptions: delete them first")]
@@ -180,6 +201,8 @@ pub struct SubscriptionChange {
     pub fault_limit: Option<u32>,
     pub forward_to: Option<Vec<Name>>,
     pub inspect_payload: Option<bool>,
+    pub record_failures: Option<u32>,
+    pub record_for: Option<Duration>,
 }
 
 impl SubscriptionChange {
@@ -198,6 +221,8 @@ impl SubscriptionChange {
             fault_limit: self.fault_limit.unwrap_or(old.fault_limit),
             forward_to: self.forward_to.unwrap_or(old.forward_to),
             inspect_payload: self.inspect_payload.unwrap_or(old.inspect_payload),
+            record_failures: self.record_failures.unwrap_or(old.record_failures),
+            record_for: self.record_for.unwrap_or(old.record_for),
         }
     }
 }
@@ -376,6 +401,50 @@ pub struct SetPolicy {
     pub params: Option<String>,
     /// The active module that the parameters were checked by, where no module comes with them.
     pub checked: Option<Digest>,
+    /// Who asks for it.
+    pub by: String,
+}
+
+/// Makes an earlier revision decide again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rollback {
+    /// Whose policy.
+    pub subscription: Name,
+    /// Which one; `None` is the last healthy one before the active one.
+    pub revision: Option<u32>,
+}
+
+/// Has a policy asked beside the active one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SetShadow {
+    /// Whose.
+    pub subscription: Name,
+    /// The admitted module.
+    pub module: AdmittedModule,
+    /// Its parameters, checked by it.
+    pub params: String,
+    /// Who asks for it.
+    pub by: String,
+}
+
+/// A shadow as people see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShadowView {
+    /// What it is.
+    pub row: RevisionRow,
+    /// How it has done.
+    pub stats: ShadowStats,
+    /// Questions that it has yet to answer.
+    pub in_flight: usize,
+}
+
+/// A recorded failure as people see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecordedView {
+    /// The module that answered.
+    pub digest: Digest,
+    /// What it was shown, parameters included, and what it answered.
+    pub failure: RecordedFailure,
 }
 
 /// A module that passed admission.

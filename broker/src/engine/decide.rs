@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::Engine;
 use super::command::{Decided, message_id};
 use super::state::{End, Held, Place};
-use crate::domain::context::Context;
-use crate::domain::decision::{Action, Decider, Decision, Fault, fallback_delay};
+use crate::domain::context::{Context, ContextMessage, Surroundings};
+use crate::domain::decision::{Action, Decider, Decision, Evaluation, Fault, fallback_delay};
 use crate::domain::delivery::{Delivery, Outcome, State};
 use crate::domain::digest::Digest;
 use crate::domain::id::{MessageId, RealmId};
@@ -17,7 +17,6 @@ use crate::domain::limits::MAX_HOPS;
 use crate::domain::message::Message;
 use crate::domain::name::Name;
 use crate::domain::receipt::Receipt;
-use crate::policy::Evaluation;
 use crate::store::row::{DeadLetterRow, Ending, Row as _};
 use crate::store::{Commit, Keyspace, StoreError, key};
 
@@ -50,6 +49,8 @@ pub struct Verdict {
     pub token: Token,
     /// Which module gave it.
     pub digest: Digest,
+    /// What it was shown.
+    pub context: Context,
     /// The answer or the fault, and what it cost.
     pub evaluation: Evaluation,
 }
@@ -61,7 +62,7 @@ impl Engine {
         let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(()) };
         let Some(held) = subscription.held.get(&at.sequence) else { return Ok(()) };
         if held.delivery.attempt >= subscription.row.settings.attempt_limit {
-            return self.apply_decision(at, at_limit());
+            return self.apply_decision(at, Decision::at_attempt_limit());
         }
         let message = self.message(at, held.delivery.replays)?;
         let now = self.now;
@@ -78,25 +79,20 @@ impl Engine {
             replays: held.delivery.replays,
             attempt: held.delivery.attempt,
         };
-        let context = Context {
+        let surroundings = Surroundings {
             subscription: subscription.row.name.clone(),
             topic: topic.row.name.clone(),
-            message_id: MessageId { topic: topic_id, sequence: at.sequence },
-            message: Arc::unwrap_or_clone(message),
-            inspect_payload: subscription.row.settings.inspect_payload,
-            failure: failure.clone(),
-            attempt: held.delivery.attempt,
-            failures: held.delivery.failures_so_far(),
-            releases: held.delivery.releases_so_far(),
-            replays: held.delivery.replays,
-            history: held.delivery.past_failures(),
-            first_leased_at: held.delivery.first_leased_at,
+            message: ContextMessage::new(
+                MessageId { topic: topic_id, sequence: at.sequence },
+                &message,
+                subscription.row.settings.inspect_payload,
+            ),
             now,
             seed: receipt.seed(subscription.realm, &self.secret),
             params: Arc::from(subscription.revision.params.as_str()),
-            memo: held.delivery.memo.clone(),
             load,
         };
+        let context = Context::of(&held.delivery, failure, surroundings);
         let token = Token { receipt, revision: subscription.row.active_revision };
         let (realm, digest) = (subscription.realm, subscription.revision.digest);
         self.asks.push(Ask { token, realm, digest, context });
@@ -110,8 +106,19 @@ impl Engine {
             let at = Place { subscription: receipt.subscription, sequence: receipt.sequence };
             // Meanwhile it may have been acked late, or deleted: then the answer is of no use.
             if self.expects(at, &receipt) {
-                let decision = self.decision(at, verdict)?;
+                let Verdict { token, digest, context, evaluation } = verdict;
+                let subscription = self.subscriptions.get(&at.subscription);
+                let record = subscription.and_then(|s| s.record_of(token.revision, &context, &evaluation));
+                let decision = self.decision(at, token, digest, evaluation)?;
+                if let Some(record) = record {
+                    self.record(at.subscription, &record);
+                }
+                let shadowed = self.subscriptions.get(&at.subscription).is_some_and(|s| s.shadow.is_some());
+                if shadowed {
+                    self.ask_shadow(at.subscription, context, decision.clone());
+                }
                 self.apply_decision(at, decision)?;
+                self.trim_records(at.subscription)?;
             }
         }
         Ok(())
@@ -127,9 +134,16 @@ impl Engine {
     }
 
     /// Checks an answer; a fault is answered by the native schedule and counted against the revision.
-    fn decision(&mut self, at: Place, verdict: Verdict) -> Result<Decision, StoreError> {
-        let Verdict { token, digest, evaluation } = verdict;
-        let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(at_limit()) };
+    fn decision(
+        &mut self,
+        at: Place,
+        token: Token,
+        digest: Digest,
+        evaluation: Evaluation,
+    ) -> Result<Decision, StoreError> {
+        let Some(subscription) = self.subscriptions.get(&at.subscription) else {
+            return Ok(Decision::at_attempt_limit());
+        };
         let settings = &subscription.row.settings;
         let (fallback_first, max_delay) = (settings.fallback_delay, settings.max_delay);
         let bounds = settings.bounds();
@@ -143,11 +157,14 @@ impl Engine {
             Ok(decision) => self.check_forward(at, decision)?,
             Err(fault) => Err(fault),
         };
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(at_limit()) };
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else {
+            return Ok(Decision::at_attempt_limit());
+        };
         match checked {
             Ok(decision) => {
                 if active {
                     subscription.faults = 0;
+                    subscription.cursor.decisions += 1;
                 }
                 Ok(decision)
             }
@@ -156,11 +173,12 @@ impl Engine {
                 let consecutive = held.map_or(0, |held| held.delivery.faults).saturating_add(1);
                 tracing::warn!(subscription = %subscription.row.name, revision = token.revision, %fault, "policy fault");
                 if active && own {
+                    subscription.cursor.faults += 1;
                     self.count_fault(at.subscription, &fault)?;
                 }
                 let delay = fallback_delay(fallback_first, max_delay, consecutive);
                 let decider = Decider::Fallback { revision: token.revision, digest, fault };
-                Ok(native(Action::Retry { delay }, decider))
+                Ok(Decision::fallback(delay, decider))
             }
         }
     }
@@ -297,13 +315,4 @@ struct Grave {
     queue: Option<Name>,
     reason: String,
     labels: Vec<(String, String)>,
-}
-
-fn at_limit() -> Decision {
-    let reason = "attempt_limit".to_owned();
-    native(Action::DeadLetter { queue: None, reason, labels: Vec::new() }, Decider::AttemptLimit)
-}
-
-fn native(action: Action, decider: Decider) -> Decision {
-    Decision { action, clamped_from: None, pause: None, memo: Vec::new(), note: None, decider }
 }

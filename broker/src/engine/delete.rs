@@ -6,7 +6,7 @@ use crate::store::key::Owner;
 use crate::store::{Commit, Keyspace, StoreError, key};
 
 const OF_TOPIC: [Keyspace; 2] = [Keyspace::Messages, Keyspace::Expiries];
-const OF_SUBSCRIPTION: [Keyspace; 7] = [
+const OF_SUBSCRIPTION: [Keyspace; 8] = [
     Keyspace::Revisions,
     Keyspace::Leased,
     Keyspace::Delayed,
@@ -14,6 +14,7 @@ const OF_SUBSCRIPTION: [Keyspace; 7] = [
     Keyspace::Settled,
     Keyspace::DeadLetters,
     Keyspace::Replayed,
+    Keyspace::Recorded,
 ];
 
 impl Engine {

@@ -36,6 +36,7 @@ impl Engine {
             // Never stale: it is what is held.
             _ = self.fail(id, receipt, Failure::of(Cause::LeaseExpired), None)?;
         }
+        self.trim_records(id)?;
         self.touch(id);
         Ok(())
     }

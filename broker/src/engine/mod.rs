@@ -22,8 +22,10 @@ mod policies;
 mod publish;
 mod pull;
 mod recent;
+mod record;
 mod recover;
 mod settle;
+mod shadow;
 mod state;
 mod subscriptions;
 mod topics;
@@ -54,6 +56,7 @@ use pull::Budget;
 use recent::Recent;
 pub use recover::StandardPolicy;
 use settle::Nacks;
+pub use shadow::{Difference, ShadowAsk, ShadowStats, ShadowVerdict};
 use state::{Place, Subscription, Topic};
 
 /// Whether an answer waits for the disk.
@@ -108,6 +111,10 @@ pub struct Engine {
     /// Deliveries that wait for their leases to be applied.
     deliveries: Vec<pull::Delivered>,
     asks: Vec<Ask>,
+    shadow_asks: Vec<ShadowAsk>,
+    /// How many shadows were set up since the start.
+    shadows: u64,
+    shadows_in_flight: usize,
     wakes: BTreeSet<(Timestamp, Owner)>,
 }
 
@@ -172,11 +179,21 @@ impl Engine {
             Command::Extend(realm, request, reply) => self.extend(realm, request, reply),
             Command::Decided(verdicts) => return self.decided(verdicts),
             Command::SetPolicy(realm, request, reply) => self.set_policy(realm, *request, reply),
-            Command::GetPolicy(realm, name, reply) => self.get_policy(realm, &name, reply),
+            Command::GetPolicy(realm, name, number, reply) => {
+                return self.get_policy(realm, &name, number, reply);
+            }
             Command::GetModule(realm, digest, reply) => return self.get_module(realm, digest, reply),
             Command::ListRevisions(realm, name, page, reply) => {
                 return self.list_revisions(realm, &name, &page, reply);
             }
+            Command::ListRecorded(realm, name, page, reply) => {
+                return self.list_recorded(realm, &name, &page, reply);
+            }
+            Command::Rollback(realm, request, reply) => return self.rollback(realm, &request, reply),
+            Command::SetShadow(realm, request, reply) => self.set_shadow(realm, *request, reply),
+            Command::GetShadow(realm, name, reply) => self.get_shadow(realm, &name, reply),
+            Command::DeleteShadow(realm, name, reply) => self.delete_shadow(realm, &name, reply),
+            Command::Shadowed(verdicts) => return self.shadowed(verdicts),
             Command::ListDeadLetters(realm, query, reply) => {
                 return self.list_dead_letters(realm, &query, reply);
             }
@@ -261,6 +278,7 @@ impl Engine {
         }
         for id in std::mem::take(&mut self.changed_subscriptions) {
             if let Some(subscription) = self.subscriptions.get_mut(&id) {
+                subscription.flush_records(id, &mut progress);
                 if subscription.cursor != subscription.saved {
                     let key = key::subscription(subscription.realm, id);
                     progress.put(Keyspace::Cursors, key, subscription.cursor.encode());

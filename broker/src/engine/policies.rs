@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::command::{Listed, Page, Put, Refusal, RevisionView, SetPolicy};
+use super::command::{Listed, Page, Put, Refusal, RevisionView, Rollback, SetPolicy};
 use super::recover::{BUILT_IN, put_module};
 use super::state::Subscription;
 use super::{Engine, Reply, or_refuse};
@@ -11,6 +11,7 @@ use crate::domain::digest::Digest;
 use crate::domain::id::{RealmId, SubscriptionId};
 use crate::domain::limits::MAX_REVISIONS;
 use crate::domain::name::Name;
+use crate::domain::time::Timestamp;
 use crate::store::row::{RevisionRow, Row as _};
 use crate::store::{Commit, Keyspace, StoreError, key};
 
@@ -29,10 +30,20 @@ impl Engine {
                 version: module.version.clone(),
                 size: module.bytes.len() as u64,
                 trial_fuel: module.trial_fuel,
+                created_by: String::new(),
+                decisions: 0,
+                faults: 0,
                 quarantined: None,
             },
-            None => RevisionRow { created_at: self.now, quarantined: None, ..(**active).clone() },
+            None => RevisionRow {
+                created_at: self.now,
+                decisions: 0,
+                faults: 0,
+                quarantined: None,
+                ..(**active).clone()
+            },
         };
+        row.created_by = request.by;
         if let Some(params) = request.params {
             row.params = params;
         }
@@ -61,22 +72,70 @@ impl Engine {
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
         subscription.has_room()?;
         subscription.last_revision += 1;
-        subscription.row.active_revision = subscription.last_revision;
-        subscription.faults = 0;
+        let number = subscription.last_revision;
         let mut commit = Commit::default();
-        let key = key::revision(subscription.realm, id, subscription.last_revision);
-        commit.put(Keyspace::Revisions, key, row.encode());
-        let key = key::subscription(subscription.realm, id);
-        commit.put(Keyspace::Subscriptions, key, subscription.row.encode());
-        subscription.revision = Arc::new(row);
+        commit.put(Keyspace::Revisions, key::revision(subscription.realm, id, number), row.encode());
+        subscription.activate(id, number, row, None, &mut commit);
         self.pending.push(commit);
+        self.touch(id);
         Ok(())
     }
 
-    pub(super) fn get_policy(&mut self, realm: RealmId, name: &Name, reply: Reply<RevisionView>) {
-        let id = or_refuse!(self, reply, self.subscription_id(realm, name));
-        let view = self.subscriptions.get(&id).map(|subscription| subscription.revision_view());
-        self.answer(reply, view.ok_or_else(|| Refusal::SubscriptionNotFound(name.clone())));
+    /// An earlier revision decides again. Waiting deliveries keep their due time.
+    pub(super) fn rollback(
+        &mut self,
+        realm: RealmId,
+        request: &Rollback,
+        reply: Reply<Put<RevisionView>>,
+    ) -> Result<(), StoreError> {
+        let id = or_refuse!(try self, reply, self.subscription_id(realm, &request.subscription));
+        self.apply()?;
+        let active = self.subscriptions.get(&id).map_or(0, |subscription| subscription.row.active_revision);
+        let found = match request.revision {
+            None => self.last_healthy(realm, id, active)?.ok_or(Refusal::NoEarlierRevision),
+            Some(number) => {
+                let row = self.read_revision(realm, id, number)?;
+                row.map(|row| (number, row)).ok_or(Refusal::RevisionNotFound(number))
+            }
+        };
+        let (number, row) = or_refuse!(try self, reply, found);
+        if row.quarantined.is_some() {
+            self.answer(reply, Err(Refusal::RevisionQuarantined(number)));
+            return Ok(());
+        }
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
+        let created = number != active;
+        if created {
+            let mut commit = Commit::default();
+            subscription.activate(id, number, row, None, &mut commit);
+            self.pending.push(commit);
+        }
+        let value = subscription.revision_view();
+        self.touch(id);
+        self.answer(reply, Ok(Put { created, value }));
+        Ok(())
+    }
+
+    pub(super) fn get_policy(
+        &mut self,
+        realm: RealmId,
+        name: &Name,
+        number: Option<u32>,
+        reply: Reply<RevisionView>,
+    ) -> Result<(), StoreError> {
+        let id = or_refuse!(try self, reply, self.subscription_id(realm, name));
+        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(()) };
+        let view = match number {
+            Some(number) if number != subscription.row.active_revision => {
+                self.apply()?;
+                let row = self.read_revision(realm, id, number)?;
+                row.map(|row| RevisionView { number, active: false, row })
+                    .ok_or(Refusal::RevisionNotFound(number))
+            }
+            _ => Ok(subscription.revision_view()),
+        };
+        self.answer(reply, view);
+        Ok(())
     }
 
     pub(super) fn get_module(
@@ -100,14 +159,19 @@ impl Engine {
     ) -> Result<(), StoreError> {
         self.apply()?;
         let id = or_refuse!(try self, reply, self.subscription_id(realm, name));
-        let active = self.subscriptions.get(&id).map_or(0, |subscription| subscription.row.active_revision);
+        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(()) };
+        let active = subscription.row.active_revision;
+        let counts = (subscription.cursor.decisions, subscription.cursor.faults);
         let mut range = key::prefixed(key::subscription(realm, id));
         range.start = key::revision(realm, id, page.after.map_or(0, |after| after.saturating_add(1)));
         let mut items = Vec::new();
         for row in self.store.scan(Keyspace::Revisions, range).take(page.limit + 1) {
             let (key, value) = row?;
             let number = key::read_revision(&key).unwrap_or_default();
-            let row = RevisionRow::decode(value)?;
+            let mut row = RevisionRow::decode(value)?;
+            if number == active {
+                (row.decisions, row.faults) = counts;
+            }
             items.push(RevisionView { number, active: number == active, row });
         }
         let more = items.len() > page.limit;
@@ -127,34 +191,33 @@ impl Engine {
             return Ok(());
         }
         let (realm, broken) = (subscription.realm, subscription.row.active_revision);
-        let row =
-            RevisionRow { quarantined: Some((now, fault.to_string())), ..(*subscription.revision).clone() };
+        let name = subscription.row.name.clone();
+        let why = Some((now, fault.to_string()));
         self.apply()?;
         let takes_over = self.last_healthy(realm, id, broken)?;
-        // The commits of what takes over follow before anything is applied: they happen together.
-        let mut commit = Commit::default();
-        commit.put(Keyspace::Revisions, key::revision(realm, id, broken), row.encode());
-        self.pending.push(commit);
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
-        let name = subscription.row.name.clone();
-        subscription.faults = 0;
+        let mut commit = Commit::default();
         match takes_over {
-            Some((number, row)) => {
-                subscription.row.active_revision = number;
-                subscription.revision = Arc::new(row);
-                let mut commit = Commit::default();
-                let key = key::subscription(realm, id);
-                commit.put(Keyspace::Subscriptions, key, subscription.row.encode());
-                self.pending.push(commit);
-            }
-            None => {
-                let revision = self.standard.revision(subscription.row.retry.clone(), now);
-                if let Err(refusal) = self.add_revision(id, revision) {
+            Some((number, row)) => subscription.activate(id, number, row, why, &mut commit),
+            None => match subscription.has_room() {
+                Ok(()) => {
+                    let row = self.standard.revision(subscription.row.retry.clone(), now);
+                    subscription.last_revision += 1;
+                    let number = subscription.last_revision;
+                    commit.put(Keyspace::Revisions, key::revision(realm, id, number), row.encode());
+                    subscription.activate(id, number, row, why, &mut commit);
+                }
+                Err(refusal) => {
                     // Every decision goes on to the native schedule: nothing is lost, and an operator is told.
                     tracing::error!(subscription = %name, %refusal, "no revision can take over");
+                    subscription.faults = 0;
+                    let row = RevisionRow { quarantined: why, ..(*subscription.revision).clone() };
+                    commit.put(Keyspace::Revisions, key::revision(realm, id, broken), row.encode());
+                    subscription.revision = Arc::new(row);
                 }
-            }
+            },
         }
+        self.pending.push(commit);
         tracing::warn!(subscription = %name, revision = broken, %fault, "policy quarantined");
         Ok(())
     }
@@ -178,6 +241,28 @@ impl Engine {
 }
 
 impl Subscription {
+    /// Another revision decides from now on. The one before it keeps what it did so far, and why it was taken out of
+    /// service, if it was.
+    fn activate(
+        &mut self,
+        id: SubscriptionId,
+        number: u32,
+        row: RevisionRow,
+        quarantined: Option<(Timestamp, String)>,
+        commit: &mut Commit,
+    ) {
+        let mut left = (*self.revision).clone();
+        (left.decisions, left.faults) = (self.cursor.decisions, self.cursor.faults);
+        left.quarantined = quarantined.or(left.quarantined);
+        let key = key::revision(self.realm, id, self.row.active_revision);
+        commit.put(Keyspace::Revisions, key, left.encode());
+        (self.cursor.decisions, self.cursor.faults) = (row.decisions, row.faults);
+        self.row.active_revision = number;
+        self.revision = Arc::new(row);
+        self.faults = 0;
+        commit.put(Keyspace::Subscriptions, key::subscription(self.realm, id), self.row.encode());
+    }
+
     /// Whether one more revision may be added.
     fn has_room(&self) -> Result<(), Refusal> {
         if self.last_revision < MAX_REVISIONS {

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::recent::Recent;
 use super::settle::Nacks;
+use super::shadow::Shadow;
 use super::state::{Held, Stored, Subscription, Topic};
 use super::window::Window;
 use super::{Durability, Engine, RECENT_BYTES, RECENT_WAITING_BYTES};
@@ -43,11 +44,16 @@ impl StandardPolicy {
             version: self.version.clone(),
             size: BUILT_IN,
             trial_fuel: self.trial_fuel,
+            created_by: BROKER.to_owned(),
+            decisions: 0,
+            faults: 0,
             quarantined: None,
         }
     }
 }
 
+/// Who made a revision that nobody asked for.
+pub(super) const BROKER: &str = "broker";
 /// The size of a revision that is the built-in policy, of this build or an earlier one.
 pub(super) const BUILT_IN: u64 = 0;
 const SECRET: &[u8] = b"secret";
@@ -95,6 +101,9 @@ impl Engine {
             answers: Vec::new(),
             deliveries: Vec::new(),
             asks: Vec::new(),
+            shadow_asks: Vec::new(),
+            shadows: 0,
+            shadows_in_flight: 0,
             wakes: BTreeSet::new(),
         };
         engine.begin()?;
@@ -182,6 +191,10 @@ impl Engine {
             let last = self.store.scan_back(Keyspace::Revisions, key::prefixed(key.to_vec())).next();
             let last = last.transpose()?.and_then(|(key, _)| key::read_revision(&key)).unwrap_or(0);
             let mut subscription = Subscription::new(realm, row, cursor, revision, last, Window::unread());
+            if let Some(row) = subscription.row.shadow.clone() {
+                self.shadows += 1;
+                subscription.shadow = Some(Shadow::new(self.shadows, row, self.now));
+            }
             self.load_leases(id, &mut subscription)?;
             loaded.push((id, subscription));
         }

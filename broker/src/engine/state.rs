@@ -9,6 +9,7 @@ use super::command::{Granted, RevisionView};
 use super::load::LoadWindow;
 use super::recent::Recent;
 use super::settle::NackSlot;
+use super::shadow::Shadow;
 use super::window::Window;
 use super::{Refusal, Reply};
 use crate::domain::context::Load;
@@ -16,7 +17,7 @@ use crate::domain::delivery::Delivery;
 use crate::domain::id::{RealmId, Sequence, SubscriptionId};
 use crate::domain::time::Timestamp;
 use crate::store::row::{
-    CursorRow, Ending, HeadRow, RevisionRow, Row as _, SettledRow, SubscriptionRow, TopicRow,
+    CursorRow, Ending, HeadRow, RecordedChunk, RevisionRow, Row as _, SettledRow, SubscriptionRow, TopicRow,
 };
 use crate::store::{Commit, Keyspace, key};
 
@@ -61,6 +62,12 @@ pub(super) struct Subscription {
     pub(super) load: LoadWindow,
     /// Faults of the active revision since its last good answer.
     pub(super) faults: u32,
+    /// The policy that is asked beside the active one.
+    pub(super) shadow: Option<Shadow>,
+    /// Failures that were decided in this turn, to be recorded.
+    pub(super) recording: RecordedChunk,
+    /// When recorded failures are looked at for their age.
+    pub(super) trim_records_at: Option<Timestamp>,
     /// Deliveries that wait and fresh ones take turns; whose turn it is.
     pub(super) turn: Turn,
     /// What is set in the engine's wakes.
@@ -114,7 +121,7 @@ impl Subscription {
         let waiter = self.waiters.iter().map(|waiter| waiter.until).min();
         // What is due already was looked at when it became so, and is again when there is room for it.
         let due = self.due.due_at().filter(|at| *at > now && !self.waiters.is_empty());
-        [lease, circuit, waiter, due].into_iter().flatten().min()
+        [lease, circuit, waiter, due, self.trim_records_at].into_iter().flatten().min()
     }
 
     /// Deliveries that have not ended: those that were never leased, leased ones and delayed ones.
@@ -136,7 +143,9 @@ impl Subscription {
     }
 
     pub(super) fn revision_view(&self) -> RevisionView {
-        RevisionView { number: self.row.active_revision, active: true, row: (*self.revision).clone() }
+        let mut row = (*self.revision).clone();
+        (row.decisions, row.faults) = (self.cursor.decisions, self.cursor.faults);
+        RevisionView { number: self.row.active_revision, active: true, row }
     }
 
     /// Takes a delivery into memory. Its rows are written already, or are in the commit at hand.

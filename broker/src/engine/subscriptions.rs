@@ -17,7 +17,7 @@ use crate::domain::limits::MAX_SUBSCRIPTIONS_PER_TOPIC;
 use crate::domain::name::Name;
 use crate::domain::settings::{InvalidSetting, Start, SubscriptionSettings};
 use crate::store::key::Owner;
-use crate::store::row::{CursorRow, RevisionRow, Row as _, SubscriptionRow};
+use crate::store::row::{CursorRow, RecordedChunk, RevisionRow, Row as _, SubscriptionRow};
 use crate::store::{Commit, Keyspace, key};
 
 impl Engine {
@@ -71,6 +71,7 @@ impl Engine {
             settings,
             retry: retry.clone(),
             active_revision: 1,
+            shadow: None,
         };
         let revision = self.standard.revision(retry, self.now);
         let cursor = CursorRow::at(first);
@@ -202,6 +203,9 @@ impl Subscription {
             waiters: VecDeque::new(),
             load: LoadWindow::new(),
             faults: 0,
+            shadow: None,
+            recording: RecordedChunk::default(),
+            trim_records_at: None,
             turn: Turn::Due,
             wake: None,
         }

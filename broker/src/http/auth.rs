@@ -18,6 +18,16 @@ pub enum Access {
     Token(String),
 }
 
+impl Access {
+    /// What whoever came in is called: in revisions and logs.
+    pub(super) const fn caller(&self) -> &'static str {
+        match self {
+            Self::Open => "anonymous",
+            Self::Token(_) => "operator",
+        }
+    }
+}
+
 /// There is one realm yet. Every verb takes it from here, so that tokens of others can name theirs.
 pub(super) const REALM: RealmId = RealmId(0);
 const REALM_NAME: &str = "default";

@@ -80,7 +80,7 @@ fn accepted(headers: &HeaderMap) -> Format {
 }
 
 /// `None` if the media type is neither; none at all is JSON.
-fn spoken(headers: &HeaderMap) -> Option<Format> {
+pub(super) fn spoken(headers: &HeaderMap) -> Option<Format> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Some(Format::Json) };
     let media_type = value.to_str().ok()?.split(';').next()?.trim();
     if media_type.eq_ignore_ascii_case("application/json") {

@@ -42,6 +42,8 @@ pub enum ErrorCode {
     InvalidQuery,
     /// The receipt is not one of this subscription.
     InvalidReceipt,
+    /// The scenario of a simulation cannot be read.
+    InvalidScenario,
     /// A setting is out of its bounds.
     InvalidSetting,
     /// There can be no more of these.
@@ -54,22 +56,38 @@ pub enum ErrorCode {
     MessageTooLarge,
     /// The route exists, but not with this method.
     MethodNotAllowed,
+    /// No healthy revision is older than the active one.
+    NoEarlierRevision,
     /// There is no such route.
     NotFound,
+    /// No failure is recorded that a backtest could run over.
+    NothingRecorded,
     /// Another policy became active while parameters were checked.
     PolicyChanged,
     /// The upload is larger than a policy may be.
     PolicyTooLarge,
     /// There is no such realm.
     RealmNotFound,
+    /// There is no such recorded failure, or it is gone.
+    RecordNotFound,
     /// The request did not arrive in time.
     RequestTimeout,
+    /// The subscription has no such revision.
+    RevisionNotFound,
+    /// The revision was taken out of service after too many faults.
+    RevisionQuarantined,
+    /// The shadow would be what is active: the same module with the same parameters.
+    ShadowIsActive,
+    /// The subscription has no shadow.
+    ShadowNotFound,
     /// The broker is shutting down.
     ShuttingDown,
     /// The lease of the receipt is over.
     StaleReceipt,
     /// There is no such subscription.
     SubscriptionNotFound,
+    /// Too many simulations and backtests wait already.
+    TooManyTrials,
     /// Too many pulls wait on the subscription.
     TooManyWaiters,
     /// The subscription reads another topic.
@@ -104,20 +122,29 @@ impl ErrorCode {
             Self::InvalidPolicy => "invalid_policy",
             Self::InvalidQuery => "invalid_query",
             Self::InvalidReceipt => "invalid_receipt",
+            Self::InvalidScenario => "invalid_scenario",
             Self::InvalidSetting => "invalid_setting",
             Self::LimitReached => "limit_reached",
             Self::MaxLeaseExceeded => "max_lease_exceeded",
             Self::MessageNotFound => "message_not_found",
             Self::MessageTooLarge => "message_too_large",
             Self::MethodNotAllowed => "method_not_allowed",
+            Self::NoEarlierRevision => "no_earlier_revision",
             Self::NotFound => "not_found",
+            Self::NothingRecorded => "nothing_recorded",
             Self::PolicyChanged => "policy_changed",
             Self::PolicyTooLarge => "policy_too_large",
             Self::RealmNotFound => "realm_not_found",
+            Self::RecordNotFound => "record_not_found",
             Self::RequestTimeout => "request_timeout",
+            Self::RevisionNotFound => "revision_not_found",
+            Self::RevisionQuarantined => "revision_quarantined",
+            Self::ShadowIsActive => "shadow_is_active",
+            Self::ShadowNotFound => "shadow_not_found",
             Self::ShuttingDown => "shutting_down",
             Self::StaleReceipt => "stale_receipt",
             Self::SubscriptionNotFound => "subscription_not_found",
+            Self::TooManyTrials => "too_many_trials",
             Self::TooManyWaiters => "too_many_waiters",
             Self::TopicDiffers => "topic_differs",
             Self::TopicInUse => "topic_in_use",
@@ -140,19 +167,27 @@ impl ErrorCode {
             | Self::InvalidMessage
             | Self::InvalidName
             | Self::InvalidQuery
-            | Self::InvalidReceipt => StatusCode::BAD_REQUEST,
+            | Self::InvalidReceipt
+            | Self::InvalidScenario => StatusCode::BAD_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::DeadLetterNotFound
             | Self::MessageNotFound
             | Self::NotFound
             | Self::RealmNotFound
+            | Self::RecordNotFound
+            | Self::RevisionNotFound
+            | Self::ShadowNotFound
             | Self::SubscriptionNotFound
             | Self::TopicNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::LimitReached
             | Self::MaxLeaseExceeded
+            | Self::NoEarlierRevision
+            | Self::NothingRecorded
             | Self::PolicyChanged
+            | Self::RevisionQuarantined
+            | Self::ShadowIsActive
             | Self::StaleReceipt
             | Self::TopicDiffers
             | Self::TopicInUse => StatusCode::CONFLICT,
@@ -163,7 +198,7 @@ impl ErrorCode {
             Self::InvalidParams | Self::InvalidPolicy | Self::InvalidSetting => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            Self::TooManyWaiters => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyTrials | Self::TooManyWaiters => StatusCode::TOO_MANY_REQUESTS,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -177,6 +212,7 @@ impl ErrorCode {
                 | Self::PolicyChanged
                 | Self::RequestTimeout
                 | Self::ShuttingDown
+                | Self::TooManyTrials
                 | Self::TooManyWaiters
         )
     }
@@ -240,7 +276,8 @@ impl IntoResponse for Problem {
         let mut response = self.code.status().into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if matches!(self.code, ErrorCode::ShuttingDown | ErrorCode::TooManyWaiters) {
+        if matches!(self.code, ErrorCode::ShuttingDown | ErrorCode::TooManyTrials | ErrorCode::TooManyWaiters)
+        {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if self.code == ErrorCode::Unauthorized {
@@ -259,6 +296,11 @@ impl From<Refusal> for Problem {
             Refusal::MessageNotFound => ErrorCode::MessageNotFound,
             Refusal::DeadLetterNotFound => ErrorCode::DeadLetterNotFound,
             Refusal::ModuleNotFound => ErrorCode::Internal,
+            Refusal::RevisionNotFound(_) => ErrorCode::RevisionNotFound,
+            Refusal::NoEarlierRevision => ErrorCode::NoEarlierRevision,
+            Refusal::RevisionQuarantined(_) => ErrorCode::RevisionQuarantined,
+            Refusal::ShadowIsActive => ErrorCode::ShadowIsActive,
+            Refusal::ShadowNotFound => ErrorCode::ShadowNotFound,
             Refusal::PolicyChanged => ErrorCode::PolicyChanged,
             Refusal::TopicInUse(_) => ErrorCode::TopicInUse,
             Refusal::TopicDiffers { .. } => ErrorCode::TopicDiffers,

@@ -5,8 +5,11 @@
 
 mod auth;
 mod body;
+mod candidate;
 mod dead_letters;
 mod error;
+mod failures;
+mod lab;
 mod leftover;
 mod messages;
 mod policies;
@@ -15,6 +18,7 @@ mod pull;
 mod query;
 mod server;
 mod settle;
+mod shadow;
 mod shape;
 mod subscriptions;
 mod topics;
@@ -83,6 +87,15 @@ fn routes() -> Router<App> {
         .route("/v1/subscriptions/{subscription}/policy", put(policies::put).get(policies::get))
         .route("/v1/subscriptions/{subscription}/policy/params", put(policies::put_params))
         .route("/v1/subscriptions/{subscription}/policy/revisions", get(policies::revisions))
+        .route("/v1/subscriptions/{subscription}/policy/rollback", post(policies::rollback))
+        .route("/v1/subscriptions/{subscription}/policy/failures", get(failures::list))
+        .route("/v1/subscriptions/{subscription}/policy/failures/{number}/fixture", get(failures::fixture))
+        .route("/v1/subscriptions/{subscription}/policy/simulate", post(lab::simulate))
+        .route("/v1/subscriptions/{subscription}/policy/backtest", post(lab::backtest))
+        .route(
+            "/v1/subscriptions/{subscription}/policy/shadow",
+            put(shadow::put).get(shadow::get).delete(shadow::delete),
+        )
         .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/dead-letters/{id}", get(dead_letters::get).delete(dead_letters::discard))
         .route("/v1/dead-letters/{id}/replay", post(dead_letters::replay))

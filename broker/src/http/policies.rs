@@ -3,7 +3,7 @@
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::auth::REALM;
 use super::body::{Format, Given, read};
@@ -12,7 +12,7 @@ use super::shape::ListBody;
 use super::wire::{JsonOut, JsonPayload, WireTime, name};
 use super::{App, ErrorCode, Problem};
 use crate::domain::limits::{MAX_MODULE_BYTES, MAX_PARAMS_BYTES};
-use crate::engine::{AdmittedModule, Command, Refusal, RevisionView, SetPolicy};
+use crate::engine::{AdmittedModule, Command, Refusal, RevisionView, Rollback, SetPolicy};
 use crate::policy::Description;
 
 #[derive(Serialize)]
@@ -26,6 +26,9 @@ pub(super) struct RevisionAnswer {
     size: u64,
     trial_fuel: u64,
     created_at: WireTime,
+    created_by: String,
+    decisions: u64,
+    faults: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     quarantined: Option<QuarantineAnswer>,
 }
@@ -58,7 +61,7 @@ pub(super) async fn put(
     let params = upload_params(request.headers())?;
     // Before anything is compiled: whose policy is it to be?
     let known = subscription.clone();
-    app.broker.call(|reply| Command::GetPolicy(REALM, known, reply)).await?;
+    app.broker.call(|reply| Command::GetPolicy(REALM, known, None, reply)).await?;
     let (parts, body) = request.into_parts();
     let bytes = read(&parts.headers, body, MAX_MODULE_BYTES, ErrorCode::PolicyTooLarge).await?;
     let given = params.unwrap_or_else(|| "{}".to_owned());
@@ -67,8 +70,13 @@ pub(super) async fn put(
     let Description { name, version, summary, queues, .. } = program.description().clone();
     let module =
         AdmittedModule { digest: program.digest(), bytes, name, version, trial_fuel: rehearsal.fuel };
-    let request =
-        Box::new(SetPolicy { subscription, module: Some(module), params: Some(given), checked: None });
+    let request = Box::new(SetPolicy {
+        subscription,
+        module: Some(module),
+        params: Some(given),
+        checked: None,
+        by: app.access.caller().to_owned(),
+    });
     let put = app.broker.call(|reply| Command::SetPolicy(REALM, request, reply)).await?;
     let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
     let revision = revision_answer(put.value, format);
@@ -85,13 +93,18 @@ pub(super) async fn put_params(
     let subscription = name("subscription", &subscription)?;
     let params = params_text(&params.0)?;
     let known = subscription.clone();
-    let active = app.broker.call(|reply| Command::GetPolicy(REALM, known, reply)).await?;
+    let active = app.broker.call(|reply| Command::GetPolicy(REALM, known, None, reply)).await?;
     let digest = active.row.digest;
     let module = app.broker.call(|reply| Command::GetModule(REALM, digest, reply)).await?;
     let tried = app.broker.programs().rehearse(digest, Some(module), params.clone()).await;
     tried.ok_or(Refusal::ShuttingDown)??;
-    let request =
-        Box::new(SetPolicy { subscription, module: None, params: Some(params), checked: Some(digest) });
+    let request = Box::new(SetPolicy {
+        subscription,
+        module: None,
+        params: Some(params),
+        checked: Some(digest),
+        by: app.access.caller().to_owned(),
+    });
     let put = app.broker.call(|reply| Command::SetPolicy(REALM, request, reply)).await?;
     let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok(format.answer(status, &revision_answer(put.value, format)))
@@ -103,7 +116,7 @@ pub(super) async fn get(
     format: Format,
 ) -> Result<Response, Problem> {
     let name = name("subscription", &subscription)?;
-    let view = app.broker.call(|reply| Command::GetPolicy(REALM, name, reply)).await?;
+    let view = app.broker.call(|reply| Command::GetPolicy(REALM, name, None, reply)).await?;
     Ok(format.ok(&revision_answer(view, format)))
 }
 
@@ -121,6 +134,24 @@ pub(super) async fn revisions(
     Ok(format.ok(&ListBody { items, next }))
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RollbackBody {
+    revision: Option<u32>,
+}
+
+pub(super) async fn rollback(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+    format: Format,
+    Given(body): Given<RollbackBody>,
+) -> Result<Response, Problem> {
+    let subscription = name("subscription", &subscription)?;
+    let request = Rollback { subscription, revision: body.revision };
+    let put = app.broker.call(|reply| Command::Rollback(REALM, request, reply)).await?;
+    Ok(format.ok(&revision_answer(put.value, format)))
+}
+
 /// Asks the standard policy whether it takes these parameters.
 pub(super) async fn check_standard(app: &App, given: &JsonPayload) -> Result<String, Problem> {
     let params = params_text(&given.0)?;
@@ -131,7 +162,7 @@ pub(super) async fn check_standard(app: &App, given: &JsonPayload) -> Result<Str
     Ok(params)
 }
 
-fn upload_params(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+pub(super) fn upload_params(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if media_type.is_some_and(|given| given != "application/wasm") {
         return Err(Problem::new(ErrorCode::UnsupportedMediaType, "send application/wasm"));
@@ -140,7 +171,7 @@ fn upload_params(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 }
 
 /// Parameters are a JSON object, without the spaces between its parts, so that equal ones are equal.
-fn params_text(bytes: &[u8]) -> Result<String, Problem> {
+pub(super) fn params_text(bytes: &[u8]) -> Result<String, Problem> {
     if bytes.len() > MAX_PARAMS_BYTES {
         let detail = format!("parameters have at most {MAX_PARAMS_BYTES} bytes");
         return Err(Problem::new(ErrorCode::InvalidParams, detail));
@@ -163,6 +194,9 @@ pub(super) fn revision_answer(view: RevisionView, format: Format) -> RevisionAns
         size: view.row.size,
         trial_fuel: view.row.trial_fuel,
         created_at: WireTime(view.row.created_at),
+        created_by: view.row.created_by,
+        decisions: view.row.decisions,
+        faults: view.row.faults,
         quarantined: view.row.quarantined.map(|(at, fault)| QuarantineAnswer { at: WireTime(at), fault }),
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::body::Format;
 use super::wire::{BinaryPayload, JsonOut, WireDuration, WireTime, map};
-use crate::domain::decision::{Action, Decider, Decision};
+use crate::domain::decision::{Action, Decider, Decision, Fault};
 use crate::domain::delivery::{Delivery, PastAttempt};
 use crate::domain::digest::hex;
 use crate::domain::id::MessageId;
@@ -124,9 +124,15 @@ struct PauseBody {
 }
 
 #[derive(Serialize)]
-struct FaultBody {
+pub(super) struct FaultBody {
     kind: &'static str,
     detail: String,
+}
+
+impl From<&Fault> for FaultBody {
+    fn from(fault: &Fault) -> Self {
+        Self { kind: fault.kind(), detail: fault.to_string() }
+    }
 }
 
 #[expect(clippy::ptr_arg, reason = "serde hands over a reference to the field")]
@@ -172,16 +178,17 @@ pub(super) fn decision_body(subscription: &str, decision: Decision, next: Option
     }
     match decision.decider {
         Decider::Policy { revision, digest, fuel, input } => {
-            body.revision = Some(revision);
+            // A candidate that is no revision has no number.
+            body.revision = (revision > 0).then_some(revision);
             body.digest = Some(digest.to_string());
             body.fuel = Some(fuel);
             body.input_hash = Some(hex(&input.0));
         }
         Decider::Fallback { revision, digest, fault } => {
             body.decided_by = "fallback";
-            body.revision = Some(revision);
+            body.revision = (revision > 0).then_some(revision);
             body.digest = Some(digest.to_string());
-            body.fault = Some(FaultBody { kind: fault.kind(), detail: fault.to_string() });
+            body.fault = Some((&fault).into());
         }
         Decider::AttemptLimit => body.decided_by = "attempt_limit",
     }

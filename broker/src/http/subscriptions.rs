@@ -33,6 +33,8 @@ pub(super) struct SubscriptionBody {
     fault_limit: Option<u32>,
     forward_to: Option<Vec<String>>,
     inspect_payload: Option<bool>,
+    record_failures: Option<u32>,
+    record_for: Option<GivenDuration>,
     retry: Option<JsonPayload>,
 }
 
@@ -59,6 +61,8 @@ pub(super) struct SubscriptionAnswer {
     fault_limit: u32,
     forward_to: Vec<String>,
     inspect_payload: bool,
+    record_failures: u32,
+    record_for: WireDuration,
     retry: Option<JsonOut>,
     created_at: WireTime,
     policy: RevisionAnswer,
@@ -144,6 +148,8 @@ fn change(body: &SubscriptionBody) -> Result<SubscriptionChange, Problem> {
         fault_limit: body.fault_limit,
         forward_to: body.forward_to.as_ref().map(topics).transpose()?,
         inspect_payload: body.inspect_payload,
+        record_failures: body.record_failures,
+        record_for: optional(body.record_for.as_ref(), "record_for")?,
     })
 }
 
@@ -207,6 +213,8 @@ fn answer(view: SubscriptionView, format: Format) -> SubscriptionAnswer {
         fault_limit: settings.fault_limit,
         forward_to: settings.forward_to.iter().map(Name::to_string).collect(),
         inspect_payload: settings.inspect_payload,
+        record_failures: settings.record_failures,
+        record_for: WireDuration(settings.record_for),
         retry: JsonOut::new(view.row.retry.as_bytes(), format),
         created_at: WireTime(view.row.created_at),
         policy: revision_answer(view.revision, format),

@@ -7,10 +7,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::domain::context::Context;
+use crate::domain::decision::Evaluation;
 use crate::domain::id::SubscriptionId;
 
 use super::limits::THREAD_STACK_BYTES;
-use super::program::{Evaluation, Program};
+use super::program::Program;
 use super::turns::Turns;
 
 /// One question to a policy.
@@ -24,6 +25,17 @@ pub struct Ask<T> {
     pub program: Arc<Program>,
     /// What to ask.
     pub context: Context,
+}
+
+/// An answered question.
+#[derive(Debug)]
+pub struct Asked<T> {
+    /// As it came.
+    pub token: T,
+    /// As it came.
+    pub context: Context,
+    /// What came of it.
+    pub evaluation: Evaluation,
 }
 
 /// A fixed set of threads that evaluate asks, fairly between subscriptions.
@@ -48,7 +60,7 @@ struct Shared<T> {
 }
 
 /// Takes the results of one turn.
-type Deliver<T> = dyn Fn(Vec<(T, Evaluation)>) + Send + Sync;
+type Deliver<T> = dyn Fn(Vec<Asked<T>>) + Send + Sync;
 
 /// Whose turn, and what is left to ask in it.
 type Turn<T> = (SubscriptionId, VecDeque<Ask<T>>);
@@ -66,7 +78,7 @@ impl<T: Send + 'static> Evaluators<T> {
     /// If the system refuses a thread.
     pub fn start(
         threads: NonZeroUsize,
-        deliver: impl Fn(Vec<(T, Evaluation)>) + Send + Sync + 'static,
+        deliver: impl Fn(Vec<Asked<T>>) + Send + Sync + 'static,
     ) -> std::io::Result<Self> {
         let share = (threads.get() - 1).max(1);
         let queue = Mutex::new(Queue { turns: Turns::new(share), closing: false });
@@ -132,14 +144,15 @@ impl<T> Shared<T> {
 }
 
 /// Evaluates from the front until the turn is over; at least one.
-fn evaluate<T>(asks: &mut VecDeque<Ask<T>>) -> Vec<(T, Evaluation)> {
+fn evaluate<T>(asks: &mut VecDeque<Ask<T>>) -> Vec<Asked<T>> {
     let start = Instant::now();
     let mut results = Vec::with_capacity(asks.len());
     let mut fuel = 0;
     while let Some(ask) = asks.pop_front() {
         let evaluation = ask.program.decide(&ask.context);
         fuel += evaluation.fuel;
-        results.push((ask.token, evaluation));
+        let Ask { token, context, .. } = ask;
+        results.push(Asked { token, context, evaluation });
         if fuel >= TURN_FUEL || start.elapsed() >= TURN_TIME {
             break;
         }

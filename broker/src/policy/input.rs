@@ -23,7 +23,7 @@ impl<'a> Input<'a> {
         let skipped = context.history.len().saturating_sub(MAX_CONTEXT_HISTORY);
         Self {
             context,
-            message_id: context.message_id.to_string(),
+            message_id: context.message.id.to_string(),
             attributes: attributes.map(|(name, value)| types::EntryParam { name, value }).collect(),
             history: context.history[skipped..].iter().map(past_failure).collect(),
         }
@@ -65,10 +65,10 @@ impl<'a> Input<'a> {
             key: message.key.as_deref(),
             attributes: &self.attributes,
             content_type: message.content_type.as_deref(),
-            size: message.payload.len() as u64,
+            size: message.size,
             published_at: message.published_at.as_millis(),
             expires_at: message.expires_at.map(|at| at.as_millis()),
-            payload: self.context.inspect_payload.then_some(&*message.payload),
+            payload: message.payload.as_deref(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The sandbox: retry policies as wasm components, the only place that names wasmtime.
 //!
 //! Knows `domain`; knows no storage, no socket and no rule of delivery. Bytes become a [`Program`] through
-//! [`Sandbox::admit`]; a program turns a context into an [`Evaluation`], each time in a sandbox of its own;
+//! [`Sandbox::admit`]; a program turns a context into an [`Evaluation`](crate::domain::decision::Evaluation), each time in a sandbox of its own;
 //! [`Evaluators`] do that on threads of their own, fairly between subscriptions. Start with [`Program::decide`].
 
 mod admission;
@@ -20,10 +20,10 @@ mod turns;
 #[cfg(test)]
 mod tests;
 
-pub use evaluators::{Ask, Evaluators};
+pub use evaluators::{Ask, Asked, Evaluators};
 pub use limits::{HOST_STACK_BYTES, Limits, THREAD_STACK_BYTES, WASM_STACK_BYTES};
 pub use output::{Description, Param, ParamKind};
-pub use program::{Evaluation, Program};
+pub use program::Program;
 pub use refusal::Refusal;
 pub use rehearsal::{Rehearsal, standard_contexts};
 pub use sandbox::{Sandbox, SandboxError};

@@ -7,7 +7,7 @@ use wasmtime::component::{ComponentExportIndex, Instance, InstancePre, TypedFunc
 use wasmtime::{ResourceLimiter, Store, Trap};
 
 use crate::domain::context::Context;
-use crate::domain::decision::{Answer, Fault, InputHash, cut};
+use crate::domain::decision::{Evaluation, Fault, cut};
 use crate::domain::digest::Digest;
 
 use super::contract::types;
@@ -25,17 +25,6 @@ pub struct Program {
     pub(super) size: usize,
     pub(super) description: Description,
     pub(super) guest: Guest,
-}
-
-/// What came of asking a policy once.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Evaluation {
-    /// The answer, unchecked, or how the policy broke.
-    pub result: Result<Answer, Fault>,
-    /// Fuel burnt, by a broken policy too.
-    pub fuel: u64,
-    /// Over everything the policy was shown.
-    pub input: InputHash,
 }
 
 impl Program {

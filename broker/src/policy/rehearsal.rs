@@ -3,14 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
-use crate::domain::context::{Context, Load, PastFailure};
+use crate::domain::context::{Context, ContextMessage, Load, PastFailure};
 use crate::domain::decision::Answer;
 use crate::domain::failure::{Cause, Failure};
 use crate::domain::id::{MessageId, TopicId};
 use crate::domain::limits::{MAX_CLASS_BYTES, MAX_CONTEXT_HISTORY, MAX_DETAIL_BYTES, MAX_MEMO_BYTES};
-use crate::domain::message::Message;
 use crate::domain::name::Name;
 use crate::domain::time::Timestamp;
 
@@ -61,22 +58,20 @@ const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
 fn first_failure(name: &Name, cause: Cause, params: &Arc<str>) -> Context {
     let published_at = Timestamp::from_millis(NOW.as_millis() - 1_000);
-    let message = Message {
-        published_at,
-        available_at: published_at,
-        expires_at: (cause == Cause::MessageExpired).then_some(NOW),
-        hops: 0,
+    let message = ContextMessage {
+        id: MessageId { topic: TopicId(1), sequence: 1 },
         key: None,
         attributes: Vec::new(),
         content_type: None,
-        payload: Bytes::from_static(b"{}"),
+        size: 2,
+        published_at,
+        expires_at: (cause == Cause::MessageExpired).then_some(NOW),
+        payload: None,
     };
     Context {
         subscription: name.clone(),
         topic: name.clone(),
-        message_id: MessageId { topic: TopicId(1), sequence: 1 },
         message,
-        inspect_payload: false,
         failure: Failure::of(cause),
         attempt: 1,
         failures: u32::from(cause.is_failure()),
@@ -109,7 +104,7 @@ fn fourth_failure(name: &Name, params: &Arc<str>) -> Context {
         delay: Some(Duration::from_millis(1_500)),
     };
     Context {
-        message: Message {
+        message: ContextMessage {
             key: text("customer-42"),
             attributes: attributes.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
             content_type: text("application/json"),
@@ -146,7 +141,7 @@ fn extremes(name: &Name, params: &Arc<str>) -> Context {
         detail: Some("x".repeat(MAX_DETAIL_BYTES)),
         retry_after: Some(Duration::MAX),
     };
-    let message = Message {
+    let message = ContextMessage {
         expires_at: Some(Timestamp::MAX),
         key: Some(class.clone()),
         attributes: vec![(class.clone(), String::new()), (String::new(), class.clone())],

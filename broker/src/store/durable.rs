@@ -24,7 +24,7 @@ use super::commit::MAX_COMMIT_BYTES;
 use super::{Commit, Keyspace, Rows, Store, StoreError};
 
 /// What the folder holds. Another number is another layout, which this build cannot read.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// The keyspace of the store itself, beside those of [`Keyspace`].
 const STEPS: &str = "steps";
@@ -220,7 +220,7 @@ fn tuning(keyspace: Keyspace) -> KeyspaceCreateOptions {
     match keyspace {
         // Large rows that may stay for long: compressed, except where they are first written out, as that is soon
         // rewritten. Blocks stay small, for the reads of single messages that retries make.
-        Messages | DeadLetters | Replayed | Outbox => KeyspaceCreateOptions::default()
+        Messages | DeadLetters | Replayed | Outbox | Recorded => KeyspaceCreateOptions::default()
             .max_memtable_size(64 * MIB)
             .data_block_compression_policy(CompressionPolicy::new([
                 CompressionType::None,

@@ -18,6 +18,7 @@
 //! delayed        realm u32 | subscription u32 | seq u64   a delivery that waits
 //! due            realm u32 | subscription u32 | at u64 | seq u64   nothing; when a delayed one is due
 //! settled        realm u32 | subscription u32 | seq u64   the end of a delivery that has a history
+//! recorded       realm u32 | subscription u32 | number u64  failures that were decided, in a row those of one turn
 //! dead_letters   realm u32 | subscription u32 | seq u64   a delivery given up on, with its message
 //! replayed       realm u32 | subscription u32 | seq u64   a replayed delivery's own copy of its message
 //! doomed         realm u32 | kind u8 | id u32             nothing; a deleted topic or subscription with rows left
@@ -52,11 +53,12 @@ pub enum Keyspace {
     Replayed,
     Doomed,
     Outbox,
+    Recorded,
 }
 
 impl Keyspace {
     /// Every keyspace; the place in this list is its number in an encoded commit.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Meta,
         Self::Realms,
         Self::Topics,
@@ -75,6 +77,7 @@ impl Keyspace {
         Self::Replayed,
         Self::Doomed,
         Self::Outbox,
+        Self::Recorded,
     ];
 
     /// Its name on disk.
@@ -98,6 +101,7 @@ impl Keyspace {
             Self::Replayed => "replayed",
             Self::Doomed => "doomed",
             Self::Outbox => "outbox",
+            Self::Recorded => "recorded",
         }
     }
 }
@@ -165,6 +169,11 @@ pub fn expiry(realm: RealmId, topic: TopicId, at: Timestamp, sequence: Sequence)
 /// `leased`, `delayed`, `settled`, `dead_letters`, `replayed`.
 pub fn delivery(realm: RealmId, subscription: SubscriptionId, sequence: Sequence) -> Vec<u8> {
     Key::new(realm).u32(subscription.0).u64(sequence).0
+}
+
+/// `recorded`: the first of the row's records has this number.
+pub fn recorded(realm: RealmId, subscription: SubscriptionId, number: u64) -> Vec<u8> {
+    Key::new(realm).u32(subscription.0).u64(number).0
 }
 
 /// `due`.

@@ -13,10 +13,9 @@ use super::load::{
     Batch, Connection, Delivery, Message, Nack, Nacks, Pull, Pulled, Receipts, Result, Settled,
 };
 use crate::cli::serve::STANDARD;
-use crate::domain::context::{Context, Load, PastFailure};
+use crate::domain::context::{Context, ContextMessage, Load, PastFailure};
 use crate::domain::failure::{Cause, Failure};
 use crate::domain::id::{MessageId, TopicId};
-use crate::domain::message;
 use crate::domain::name::Name;
 use crate::domain::time::Timestamp;
 use crate::policy::{Limits, Sandbox};
@@ -244,18 +243,16 @@ fn context() -> std::result::Result<Context, Box<dyn std::error::Error>> {
     Ok(Context {
         subscription: Name::new("bench")?,
         topic: Name::new("bench")?,
-        message_id: MessageId { topic: TopicId(1), sequence: 1 },
-        message: message::Message {
-            published_at: now,
-            available_at: now,
-            expires_at: None,
-            hops: 0,
+        message: ContextMessage {
+            id: MessageId { topic: TopicId(1), sequence: 1 },
             key: None,
             attributes: (0..4).map(attribute).collect(),
             content_type: None,
-            payload: Bytes::from_static(&PAYLOAD),
+            size: PAYLOAD.len() as u64,
+            published_at: now,
+            expires_at: None,
+            payload: None,
         },
-        inspect_payload: false,
         failure: Failure {
             class: "timeout".to_owned(),
             code: Some("504".to_owned()),

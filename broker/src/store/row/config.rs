@@ -46,6 +46,8 @@ pub struct SubscriptionRow {
     pub retry: String,
     /// The revision that decides.
     pub active_revision: u32,
+    /// A policy that is asked beside it, and whose answers are only counted.
+    pub shadow: Option<RevisionRow>,
 }
 
 /// How far a subscription has come.
@@ -62,12 +64,30 @@ pub struct CursorRow {
     pub dead: u64,
     /// Whether its deliveries flow.
     pub circuit: Circuit,
+    /// The number of the next recorded failure.
+    pub recorded: u64,
+    /// Every recorded failure below it is gone.
+    pub recorded_from: u64,
+    /// Answers of the active revision.
+    pub decisions: u64,
+    /// How often it broke instead.
+    pub faults: u64,
 }
 
 impl CursorRow {
     /// That of a subscription which has not moved yet.
     pub const fn at(next: Sequence) -> Self {
-        Self { next, delayed: 0, ahead: 0, dead: 0, circuit: Circuit::Closed }
+        Self {
+            next,
+            delayed: 0,
+            ahead: 0,
+            dead: 0,
+            circuit: Circuit::Closed,
+            recorded: 1,
+            recorded_from: 1,
+            decisions: 0,
+            faults: 0,
+        }
     }
 }
 
@@ -88,6 +108,12 @@ pub struct RevisionRow {
     pub size: u64,
     /// The most fuel that a trial decision burnt.
     pub trial_fuel: u64,
+    /// Who made it: the token's name.
+    pub created_by: String,
+    /// Answers it gave, up to when another revision last took over.
+    pub decisions: u64,
+    /// How often it broke instead.
+    pub faults: u64,
     /// When it was taken out of service after too many faults, and the last of them.
     pub quarantined: Option<(Timestamp, String)>,
 }
@@ -132,6 +158,7 @@ impl Row for SubscriptionRow {
         self.settings.write(out);
         out.text(&self.retry);
         out.u32(self.active_revision);
+        out.option(self.shadow.as_ref(), |out, shadow| shadow.write(out));
     }
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
@@ -143,6 +170,7 @@ impl Row for SubscriptionRow {
             settings: SubscriptionSettings::read(from)?,
             retry: from.text()?,
             active_revision: from.u32()?,
+            shadow: from.option(RevisionRow::read)?,
         })
     }
 }
@@ -166,6 +194,8 @@ impl Row for SubscriptionSettings {
         out.u32(self.fault_limit);
         out.list(&self.forward_to, |out, topic| out.text(topic.as_str()));
         out.flag(self.inspect_payload);
+        out.u32(self.record_failures);
+        out.duration(self.record_for);
     }
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
@@ -189,6 +219,8 @@ impl Row for SubscriptionSettings {
             fault_limit: from.u32()?,
             forward_to: from.list(name)?,
             inspect_payload: from.flag()?,
+            record_failures: from.u32()?,
+            record_for: from.duration()?,
         })
     }
 }
@@ -214,6 +246,9 @@ impl Row for CursorRow {
                 out.text(reason);
             }
         }
+        for count in [self.recorded, self.recorded_from, self.decisions, self.faults] {
+            out.u64(count);
+        }
     }
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
@@ -228,6 +263,10 @@ impl Row for CursorRow {
                 2 => Circuit::HalfOpen { since: from.time()?, probes: from.u32()?, reason: from.text()? },
                 _ => return Err(Damaged),
             },
+            recorded: from.u64()?,
+            recorded_from: from.u64()?,
+            decisions: from.u64()?,
+            faults: from.u64()?,
         })
     }
 }
@@ -241,6 +280,9 @@ impl Row for RevisionRow {
         out.text(&self.version);
         out.u64(self.size);
         out.u64(self.trial_fuel);
+        out.text(&self.created_by);
+        out.u64(self.decisions);
+        out.u64(self.faults);
         out.option(self.quarantined.as_ref(), |out, (at, fault)| {
             out.time(*at);
             out.text(fault);
@@ -256,6 +298,9 @@ impl Row for RevisionRow {
             version: from.text()?,
             size: from.u64()?,
             trial_fuel: from.u64()?,
+            created_by: from.text()?,
+            decisions: from.u64()?,
+            faults: from.u64()?,
             quarantined: from.option(|from| Ok((from.time()?, from.text()?)))?,
         })
     }
@@ -277,6 +322,20 @@ mod tests {
         let at = Timestamp::from_millis(1);
         reads_back(&TopicRow { name: name.clone(), created_at: at, settings: TopicSettings::default() });
         reads_back(&HeadRow { next: 1, first: u64::MAX });
+        let revision = RevisionRow {
+            digest: Digest([3; 32]),
+            params: "{}".to_owned(),
+            created_at: at,
+            name: "standard".to_owned(),
+            version: "0.1.0".to_owned(),
+            size: 7,
+            trial_fuel: 4_000,
+            created_by: "operator".to_owned(),
+            decisions: 5,
+            faults: 6,
+            quarantined: Some((at, "trap".to_owned())),
+        };
+        reads_back(&revision);
         reads_back(&SubscriptionRow {
             name: name.clone(),
             topic: TopicId(4),
@@ -285,16 +344,7 @@ mod tests {
             settings: SubscriptionSettings { forward_to: vec![name], ..SubscriptionSettings::default() },
             retry: "{}".to_owned(),
             active_revision: 1,
-        });
-        reads_back(&RevisionRow {
-            digest: Digest([3; 32]),
-            params: "{}".to_owned(),
-            created_at: at,
-            name: "standard".to_owned(),
-            version: "0.1.0".to_owned(),
-            size: 7,
-            trial_fuel: 4_000,
-            quarantined: Some((at, "trap".to_owned())),
+            shadow: Some(revision),
         });
     }
 
@@ -306,7 +356,9 @@ mod tests {
             Circuit::Open { until: Timestamp::MAX, probes: 1, reason: reason() },
             Circuit::HalfOpen { since: Timestamp::from_millis(4), probes: 3, reason: reason() },
         ] {
-            reads_back(&CursorRow { next: 9, delayed: 1, ahead: 2, dead: 3, circuit });
+            let mut row = CursorRow { delayed: 1, ahead: 2, dead: 3, circuit, ..CursorRow::at(9) };
+            (row.recorded, row.recorded_from, row.decisions, row.faults) = (9, 8, 7, 6);
+            reads_back(&row);
         }
     }
 }

@@ -127,15 +127,37 @@ impl Row for PastAttempt {
     }
 }
 
+impl Row for Cause {
+    fn write(&self, out: &mut Writer) {
+        out.u8(match self {
+            Self::Nacked => 0,
+            Self::LeaseExpired => 1,
+            Self::Disconnected => 2,
+            Self::Released => 3,
+            Self::MessageExpired => 4,
+        });
+    }
+
+    fn read(from: &mut Reader) -> Result<Self, Damaged> {
+        Self::ALL.get(usize::from(from.u8()?)).copied().ok_or(Damaged)
+    }
+}
+
+impl Row for Pause {
+    fn write(&self, out: &mut Writer) {
+        out.duration(self.duration);
+        out.u32(self.probes);
+        out.text(&self.reason);
+    }
+
+    fn read(from: &mut Reader) -> Result<Self, Damaged> {
+        Ok(Self { duration: from.duration()?, probes: from.u32()?, reason: from.text()? })
+    }
+}
+
 impl Row for Failure {
     fn write(&self, out: &mut Writer) {
-        out.u8(match self.cause {
-            Cause::Nacked => 0,
-            Cause::LeaseExpired => 1,
-            Cause::Disconnected => 2,
-            Cause::Released => 3,
-            Cause::MessageExpired => 4,
-        });
+        self.cause.write(out);
         out.text(&self.class);
         out.option(self.code.as_deref(), Writer::text);
         out.option(self.detail.as_deref(), Writer::text);
@@ -144,7 +166,7 @@ impl Row for Failure {
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
         Ok(Self {
-            cause: *Cause::ALL.get(usize::from(from.u8()?)).ok_or(Damaged)?,
+            cause: Cause::read(from)?,
             class: from.text()?,
             code: from.option(Reader::text)?,
             detail: from.option(Reader::text)?,
@@ -157,11 +179,7 @@ impl Row for Decision {
     fn write(&self, out: &mut Writer) {
         self.action.write(out);
         out.option(self.clamped_from, Writer::duration);
-        out.option(self.pause.as_ref(), |out, pause| {
-            out.duration(pause.duration);
-            out.u32(pause.probes);
-            out.text(&pause.reason);
-        });
+        out.option(self.pause.as_ref(), |out, pause| pause.write(out));
         out.option(self.note.as_deref(), Writer::text);
         self.decider.write(out);
     }
@@ -170,9 +188,7 @@ impl Row for Decision {
         Ok(Self {
             action: Action::read(from)?,
             clamped_from: from.option(Reader::duration)?,
-            pause: from.option(|from| {
-                Ok(Pause { duration: from.duration()?, probes: from.u32()?, reason: from.text()? })
-            })?,
+            pause: from.option(Pause::read)?,
             // The delivery keeps the memo; a past decision has given it away.
             memo: Vec::new(),
             note: from.option(Reader::text)?,

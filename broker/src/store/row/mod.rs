@@ -7,6 +7,7 @@
 mod config;
 mod delivery;
 mod message;
+mod recorded;
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use crate::domain::time::Timestamp;
 
 pub use config::{CursorRow, HeadRow, RevisionRow, SubscriptionRow, TopicRow};
 pub use delivery::{DeadLetterRow, Ending, SettledRow};
+pub use recorded::{EncodedRecord, RecordedChunk, RecordedRow};
 
 /// The format of all rows; a change that old code cannot read raises it together with the store's format.
 const FORMAT: u8 = 1;
@@ -259,6 +261,7 @@ mod tests {
             _ = TopicRow::decode(bytes.clone());
             _ = SubscriptionRow::decode(bytes.clone());
             _ = RevisionRow::decode(bytes.clone());
+            _ = RecordedRow::decode(bytes.clone());
             _ = DeadLetterRow::decode(bytes);
         });
     }
