@@ -248,38 +248,43 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Whether `class` is `pattern`, or starts with what stands before the pattern's final `*`.
-fn class_matches(class: &str, pattern: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(prefix) => class.starts_with(prefix),
-        None => class == pattern,
-    }
+/// What can be asked of a failure, be it this one or an earlier one.
+macro_rules! failure {
+    ($name:ident) => {
+        impl<'a> $name<'a> {
+            /// What happened.
+            #[must_use]
+            pub fn cause(self) -> Cause {
+                Cause::from_contract(self.0.cause)
+            }
+
+            /// The kind of error in the consumer's words; empty when it gave none.
+            #[must_use]
+            pub fn class(self) -> &'a str {
+                &self.0.class
+            }
+
+            /// Whether the class is this one, or starts like it where the pattern ends in `*`:
+            /// `is("timeout")`, `is("http_5*")`.
+            #[must_use]
+            pub fn is(self, pattern: &str) -> bool {
+                match pattern.strip_suffix('*') {
+                    Some(prefix) => self.class().starts_with(prefix),
+                    None => self.class() == pattern,
+                }
+            }
+        }
+    };
 }
+
+failure!(Failure);
+failure!(PastFailure);
 
 /// Why an attempt ended badly.
 #[derive(Clone, Copy, Debug)]
 pub struct Failure<'a>(&'a bindings::Failure);
 
 impl<'a> Failure<'a> {
-    /// What happened.
-    #[must_use]
-    pub fn cause(self) -> Cause {
-        Cause::from_contract(self.0.cause)
-    }
-
-    /// The kind of error in the consumer's words; empty when it gave none.
-    #[must_use]
-    pub fn class(self) -> &'a str {
-        &self.0.class
-    }
-
-    /// Whether the class is this one, or starts like it where the pattern ends in `*`:
-    /// `is("timeout")`, `is("http_5*")`.
-    #[must_use]
-    pub fn is(self, pattern: &str) -> bool {
-        class_matches(self.class(), pattern)
-    }
-
     /// Whether [`is`](Self::is) holds for any of the patterns.
     #[must_use]
     pub fn is_any(self, patterns: &[&str]) -> bool {
@@ -320,24 +325,6 @@ impl<'a> PastFailure<'a> {
     #[must_use]
     pub fn at(self) -> Timestamp {
         Timestamp::from_millis(self.0.at)
-    }
-
-    /// What happened.
-    #[must_use]
-    pub fn cause(self) -> Cause {
-        Cause::from_contract(self.0.cause)
-    }
-
-    /// The kind of error in the consumer's words; empty when it gave none.
-    #[must_use]
-    pub fn class(self) -> &'a str {
-        &self.0.class
-    }
-
-    /// Whether the class is this one; see [`Failure::is`].
-    #[must_use]
-    pub fn is(self, pattern: &str) -> bool {
-        class_matches(self.class(), pattern)
     }
 
     /// The delay that was decided then; none if the answer was not a retry.

@@ -48,7 +48,6 @@ impl<O: Origin> bindings::Guest for Exported<O> {
 macro_rules! export {
     ($policy:ty) => {
         const _: () = {
-            #[allow(dead_code)]
             struct RepriseOrigin;
 
             impl $crate::__private::Origin for RepriseOrigin {
@@ -58,8 +57,10 @@ macro_rules! export {
                 const SUMMARY: &'static str = env!("CARGO_PKG_DESCRIPTION");
             }
 
-            #[allow(dead_code)]
             type RepriseExported = $crate::__private::Exported<RepriseOrigin>;
+
+            // Where nothing is exported, this keeps the policy from being dead code.
+            const _: Option<RepriseExported> = None;
 
             #[cfg(target_arch = "wasm32")]
             $crate::__private::bindings::export_component!(

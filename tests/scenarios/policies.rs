@@ -31,7 +31,8 @@ fn s54_a_policy_that_runs_wild_costs_a_fallback() {
         (i32.store (i32.const 1036) (i32.const 100000000)) (i32.const 1024)";
     let recursing = guests::Guest {
         fields: "(func $deeper (param $n i64) (result i64)
-            (i64.add (i64.const 1) (call $deeper (i64.add (local.get $n) (i64.const 1)))))",
+            (i64.add (i64.const 1) (call $deeper (i64.add (local.get $n) (i64.const 1)))))"
+            .to_owned(),
         decide: "(if (i32.eq (i32.load offset=4 (local.get $context)) (i32.const 9)) (then (return (i32.const 1024))))
             (drop (call $deeper (i64.const 0))) (i32.const 1024)"
             .to_owned(),

@@ -10,6 +10,12 @@ use reprise_broker::domain::digest::Digest;
 use reprise_broker::engine::{AdmittedModule, Ask, StandardPolicy, Verdict};
 use reprise_broker::policy::{Limits, Program, Sandbox};
 
+#[path = "../../broker/src/policy/tests/guest.rs"]
+#[expect(dead_code, reason = "the wheel needs a part of it")]
+mod guest;
+
+use guest::Guest;
+
 static STANDARD: &[u8] = include_bytes!(env!("STANDARD_POLICY"));
 
 /// The topic that the wheel forwards to.
@@ -59,83 +65,54 @@ impl Policies {
     }
 }
 
-/// Turns on the seed of the attempt: it traps, retries at once, retries later, buries, forwards, drops, pauses, or
-/// keeps a memo.
-///
-/// ```text
-/// context   208 seed
-/// 1024      the decision: action tag; 1032 its payload; 1064 pause tag; 1072 its fields; 1096 memo tag; 1108 note tag
-/// ```
+/// Turns on the seed of the attempt, at 208 in the context: it traps, retries at once, retries later, buries, forwards,
+/// drops, pauses, or keeps a memo.
 fn wheel_module() -> Vec<u8> {
-    let text = format!(
-        r#"(module
-          (memory (export "memory") 1)
-          (global $heap (mut i32) (i32.const 4096))
-          (func (export "cabi_realloc") (param i32 i32) (param $align i32) (param $size i32) (result i32)
-            (local $start i32)
-            (local.set $start (i32.and
-              (i32.add (global.get $heap) (i32.sub (local.get $align) (i32.const 1)))
-              (i32.sub (i32.const 0) (local.get $align))))
-            (global.set $heap (i32.add (local.get $start) (local.get $size)))
-            (local.get $start))
-          (func (export "reprise:policy/policy@0.1.0#decide") (param $context i32) (result i32)
-            (local $turn i64)
-            (local $delay i64)
-            (local.set $turn (i64.rem_u (i64.load offset=208 (local.get $context)) (i64.const 10)))
-            (local.set $delay (i64.rem_u (i64.shr_u (i64.load offset=208 (local.get $context)) (i64.const 8))
-              (i64.const 6000)))
-            (if (i64.eq (local.get $turn) (i64.const 0)) (then unreachable))
-            (if (i64.eq (local.get $turn) (i64.const 1)) (then
-              (i64.store (i32.const 1032) (i64.const 0))
-              (return (i32.const 1024))))
-            (if (i64.eq (local.get $turn) (i64.const 2)) (then
-              (i32.store8 (i32.const 1024) (i32.const 1))
-              (i32.store8 (i32.const 1032) (i32.const 1))
-              (i32.store (i32.const 1036) (i32.const 2100))
-              (i32.store (i32.const 1040) (i32.const {queue}))
-              (i32.store (i32.const 1044) (i32.const 2300))
-              (i32.store (i32.const 1048) (i32.const 6))
-              (return (i32.const 1024))))
-            (if (i64.eq (local.get $turn) (i64.const 3)) (then
-              (i32.store8 (i32.const 1024) (i32.const 2))
-              (i32.store (i32.const 1032) (i32.const 2200))
-              (i32.store (i32.const 1036) (i32.const {sink}))
-              (return (i32.const 1024))))
-            (if (i64.eq (local.get $turn) (i64.const 4)) (then
-              (i32.store8 (i32.const 1024) (i32.const 3))
-              (i32.store (i32.const 1032) (i32.const 2300))
-              (i32.store (i32.const 1036) (i32.const 6))
-              (return (i32.const 1024))))
-            (if (i64.eq (local.get $turn) (i64.const 5)) (then
-              (i32.store8 (i32.const 1064) (i32.const 1))
-              (i64.store (i32.const 1072) (i64.const 1500))
-              (i32.store (i32.const 1080) (i32.const 1))
-              (i32.store (i32.const 1084) (i32.const 2300))
-              (i32.store (i32.const 1088) (i32.const 6))))
-            (if (i64.eq (local.get $turn) (i64.const 6)) (then
-              (i32.store8 (i32.const 1096) (i32.const 1))
-              (i32.store (i32.const 1100) (i32.const 2300))
-              (i32.store (i32.const 1104) (i32.const 6))))
-            (i64.store (i32.const 1032) (local.get $delay))
-            (i32.const 1024))
-          (func (export "reprise:policy/policy@0.1.0#check") (param i32 i32) (result i32) (i32.const 1300))
-          (func (export "reprise:policy/policy@0.1.0#describe") (result i32) (i32.const 1200))
-          (data (i32.const 1200) "\00\08\00\00\05\00\00\00" "\05\08\00\00\03\00\00\00" "\08\08\00\00\0d\00\00\00"
-            "\00\00\00\00\00\00\00\00" "\00\00\00\00\00\00\00\00")
-          (data (i32.const 2048) "wheel" "1.0" "by hand, in x")
-          (data (i32.const 2100) "{QUEUE}")
-          (data (i32.const 2200) "{SINK}")
-          (data (i32.const 2300) "reason"))"#,
+    let decide = format!(
+        r#"(local $turn i64)
+        (local $delay i64)
+        (local.set $turn (i64.rem_u (i64.load offset=208 (local.get $context)) (i64.const 10)))
+        (local.set $delay (i64.rem_u (i64.shr_u (i64.load offset=208 (local.get $context)) (i64.const 8))
+          (i64.const 6000)))
+        (if (i64.eq (local.get $turn) (i64.const 0)) (then unreachable))
+        (if (i64.eq (local.get $turn) (i64.const 1)) (then
+          (i64.store (i32.const 1032) (i64.const 0))
+          (return (i32.const 1024))))
+        (if (i64.eq (local.get $turn) (i64.const 2)) (then
+          (i32.store8 (i32.const 1024) (i32.const 1))
+          (i32.store8 (i32.const 1032) (i32.const 1))
+          (i32.store (i32.const 1036) (i32.const 2100))
+          (i32.store (i32.const 1040) (i32.const {queue}))
+          (i32.store (i32.const 1044) (i32.const 2300))
+          (i32.store (i32.const 1048) (i32.const 6))
+          (return (i32.const 1024))))
+        (if (i64.eq (local.get $turn) (i64.const 3)) (then
+          (i32.store8 (i32.const 1024) (i32.const 2))
+          (i32.store (i32.const 1032) (i32.const 2200))
+          (i32.store (i32.const 1036) (i32.const {sink}))
+          (return (i32.const 1024))))
+        (if (i64.eq (local.get $turn) (i64.const 4)) (then
+          (i32.store8 (i32.const 1024) (i32.const 3))
+          (i32.store (i32.const 1032) (i32.const 2300))
+          (i32.store (i32.const 1036) (i32.const 6))
+          (return (i32.const 1024))))
+        (if (i64.eq (local.get $turn) (i64.const 5)) (then
+          (i32.store8 (i32.const 1064) (i32.const 1))
+          (i64.store (i32.const 1072) (i64.const 1500))
+          (i32.store (i32.const 1080) (i32.const 1))
+          (i32.store (i32.const 1084) (i32.const 2300))
+          (i32.store (i32.const 1088) (i32.const 6))))
+        (if (i64.eq (local.get $turn) (i64.const 6)) (then
+          (i32.store8 (i32.const 1096) (i32.const 1))
+          (i32.store (i32.const 1100) (i32.const 2300))
+          (i32.store (i32.const 1104) (i32.const 6))))
+        (i64.store (i32.const 1032) (local.get $delay))
+        (i32.const 1024)"#,
         queue = QUEUE.len(),
         sink = SINK.len(),
     );
-    let mut module = wat::parse_str(text).expect("the wheel is valid text");
-    let mut resolve = wit_parser::Resolve::default();
-    let contract = concat!(env!("CARGO_MANIFEST_DIR"), "/../policy-sdk/wit");
-    let (package, _) = resolve.push_path(contract).expect("the contract parses");
-    let world = resolve.select_world(&[package], None).expect("the contract has one world");
-    let encoding = wit_component::StringEncoding::UTF8;
-    wit_component::embed_component_metadata(&mut module, &resolve, world, encoding)
-        .expect("the section encodes");
-    module
+    let fields = format!(
+        r#"(data (i32.const 2100) "{QUEUE}") (data (i32.const 2200) "{SINK}") (data (i32.const 2300) "reason")"#
+    );
+    Guest { fields, ..guest::deciding(&decide) }.module()
 }

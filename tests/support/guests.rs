@@ -2,40 +2,11 @@
 //!
 //! Each behaves in the trial that every upload goes through, which runs for a subscription called `rehearsal`,
 //! and shows its other side wherever the name has another length.
-//!
-//! ```text
-//! 1024  the decision: action tag; 1032 its payload; 1064 pause tag; 1096 memo tag; 1108 note tag
-//! 1200  the description: name, version, summary, queues, params, each a pointer and a length
-//! 1300  the verdict of check: tag; 1304 pointer and length of the text
-//! 2048  texts of the description; 2304 those of the decision
-//! 4096  the heap, never freed
-//! ```
 
-/// A guest; as it is, it answers a retry after 5 seconds.
-pub(crate) struct Guest {
-    /// Imports, which come first.
-    pub(crate) imports: &'static str,
-    /// Globals, tables and functions of its own.
-    pub(crate) fields: &'static str,
-    /// What `decide` does with the context at `$context`; it may use the locals `$i` and `$j`.
-    pub(crate) decide: String,
-    /// What `check` does with the params at `$params`, `$length` bytes.
-    pub(crate) check: &'static str,
-    /// Whether `describe` is exported.
-    pub(crate) describes: bool,
-}
+#[path = "../../broker/src/policy/tests/guest.rs"]
+mod guest;
 
-impl Default for Guest {
-    fn default() -> Self {
-        Self {
-            imports: "",
-            fields: "",
-            decide: DECISION.to_owned(),
-            check: "(i32.const 1300)",
-            describes: true,
-        }
-    }
-}
+pub(crate) use guest::{Guest, deciding};
 
 /// Where the decision is.
 pub(crate) const DECISION: &str = "(i32.const 1024)";
@@ -43,12 +14,7 @@ pub(crate) const DECISION: &str = "(i32.const 1024)";
 /// A guest that behaves in its trial and does this afterwards.
 pub(crate) fn after_trial(decide: &str) -> Vec<u8> {
     let trial = "(if (i32.eq (i32.load offset=4 (local.get $context)) (i32.const 9)) (then (return (i32.const 1024))))";
-    Guest { decide: format!("{trial} {decide}"), ..Guest::default() }.module()
-}
-
-/// A guest that does this from the beginning.
-pub(crate) fn deciding(decide: &str) -> Guest {
-    Guest { decide: decide.to_owned(), ..Guest::default() }
+    deciding(&format!("{trial} {decide}")).module()
 }
 
 /// Puts a text of at most 128 bytes into memory and leaves its place and length in the two words at `at`.
@@ -106,57 +72,4 @@ pub(crate) fn memo(text: &str) -> String {
 /// Adds a note to the answer that follows.
 pub(crate) fn note(text: &str) -> String {
     format!("(i32.store8 (i32.const 1108) (i32.const 1)) {}", text_at(1112, text))
-}
-
-impl Guest {
-    fn text(&self) -> String {
-        let Self { imports, fields, decide, check, describes, .. } = self;
-        let describe = if *describes { r#"(export "reprise:policy/policy@0.1.0#describe")"# } else { "" };
-        format!(
-            r#"(module
-              {imports}
-              (memory (export "memory") 1)
-              (global $heap (mut i32) (i32.const 4096))
-              {fields}
-              (func (export "cabi_realloc") (param i32 i32) (param $align i32) (param $size i32) (result i32)
-                (local $start i32)
-                (local.set $start (i32.and
-                  (i32.add (global.get $heap) (i32.sub (local.get $align) (i32.const 1)))
-                  (i32.sub (i32.const 0) (local.get $align))))
-                (global.set $heap (i32.add (local.get $start) (local.get $size)))
-                (if (i32.gt_u (global.get $heap) (i32.mul (memory.size) (i32.const 65536)))
-                  (then (drop (memory.grow
-                    (i32.add (i32.const 1) (i32.div_u (local.get $size) (i32.const 65536)))))))
-                (local.get $start))
-              (func (export "reprise:policy/policy@0.1.0#decide") (param $context i32) (result i32)
-                (local $i i32) (local $j i64) {decide})
-              (func (export "reprise:policy/policy@0.1.0#check") (param $params i32) (param $length i32) (result i32)
-                {check})
-              (func $describe {describe} (result i32) (i32.const 1200))
-              (data (i32.const 1032) "\88\13")
-              (data (i32.const 1200) "\00\08\00\00\05\00\00\00" "\05\08\00\00\03\00\00\00" "\08\08\00\00\07\00\00\00"
-                "\00\00\00\00\00\00\00\00" "\00\00\00\00\00\00\00\00")
-              (data (i32.const 2048) "guest" "1.0" "by hand"))"#
-        )
-    }
-
-    /// The core module with the contract's section, as a compiler leaves it.
-    pub(crate) fn module(&self) -> Vec<u8> {
-        let mut module = wat::parse_str(self.text()).expect("the guest is valid text");
-        let mut resolve = wit_parser::Resolve::default();
-        let contract = super::policies::workspace().join("policy-sdk/wit");
-        let (package, _) = resolve.push_path(contract).expect("the contract parses");
-        let world = resolve.select_world(&[package], None).expect("the contract has one world");
-        let encoding = wit_component::StringEncoding::UTF8;
-        wit_component::embed_component_metadata(&mut module, &resolve, world, encoding)
-            .expect("the section encodes");
-        module
-    }
-
-    /// The component around it.
-    pub(crate) fn component(&self) -> Vec<u8> {
-        let mut encoder = wit_component::ComponentEncoder::default();
-        let encoder = encoder.module(&self.module()).expect("the module fits");
-        encoder.encode().expect("the component encodes")
-    }
 }

@@ -30,7 +30,8 @@ fn bytes_that_are_no_policy_are_refused_with_their_reason() {
     let module = policies::module("http-status");
     let random: Vec<u8> = (0..4_096u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let imports = Guest {
-        imports: r#"(import "wasi_snapshot_preview1" "random_get" (func (param i32 i32) (result i32)))"#,
+        imports: r#"(import "wasi_snapshot_preview1" "random_get" (func (param i32 i32) (result i32)))"#
+            .to_owned(),
         ..Guest::default()
     };
     let cases: [(&str, Vec<u8>, &str); 12] = [
@@ -73,15 +74,17 @@ fn modules_that_break_in_their_trial_are_refused() {
         refused(&broker.upload("s", &deciding(decide).module(), None), "fault");
     }
     let recursion = Guest {
-        fields: "(func $deeper (result i32) (i32.add (i32.const 1) (call $deeper)))",
+        fields: "(func $deeper (result i32) (i32.add (i32.const 1) (call $deeper)))".to_owned(),
         decide: "(call $deeper)".to_owned(),
         ..Guest::default()
     };
     refused(&broker.upload("s", &recursion.module(), None), "fault");
-    let start =
-        Guest { fields: "(func $start (loop $again (br $again))) (start $start)", ..Guest::default() };
+    let start = Guest {
+        fields: "(func $start (loop $again (br $again))) (start $start)".to_owned(),
+        ..Guest::default()
+    };
     refused(&broker.upload("s", &start.module(), None), "fault");
-    let check = Guest { check: "(unreachable)", ..Guest::default() };
+    let check = Guest { check: "(unreachable)".to_owned(), ..Guest::default() };
     refused(&broker.upload("s", &check.module(), None), "fault");
     assert_eq!(broker.everything(), before);
 }
@@ -92,7 +95,7 @@ fn a_policy_that_refuses_its_parameters_is_refused() {
     let broker = broker();
     let check = "(i32.store8 (i32.const 1300) (i32.const 1)) (i32.store (i32.const 1304) (i32.const 2056))
         (i32.store (i32.const 1308) (i32.const 7)) (i32.const 1300)";
-    let answer = broker.upload("s", &Guest { check, ..Guest::default() }.module(), None);
+    let answer = broker.upload("s", &Guest { check: check.to_owned(), ..Guest::default() }.module(), None);
     assert_eq!(answer.problem(), (422, "invalid_params".to_owned()));
     assert!(answer.text().contains("by hand"), "{}", answer.text());
     assert_eq!(broker.revisions("s").len(), 1);

@@ -16,207 +16,147 @@ struct World {
 
 type Ask = fn(&World) -> Answer;
 
-/// A route, a request that it takes with the status, and one that it refuses with status and code.
-struct Case(&'static str, Ask, u16, Ask, u16, &'static str);
+/// A route, the status with a request that it takes, and status and code with one that it refuses.
+struct Case(&'static str, (u16, Ask), (u16, &'static str, Ask));
 
 const CASES: &[Case] = &[
     Case(
         "GET /v1/topics",
-        |w| w.broker.get("/v1/topics?limit=1"),
-        200,
-        |w| w.broker.get("/v1/topics?limit=0"),
-        400,
-        "invalid_query",
+        (200, |w| w.broker.get("/v1/topics?limit=1")),
+        (400, "invalid_query", |w| w.broker.get("/v1/topics?limit=0")),
     ),
     Case(
         "PUT /v1/topics/{topic}",
-        |w| w.broker.put("/v1/topics/new", &json!({ "keep_acked": "1h" })),
-        201,
-        |w| w.broker.put("/v1/topics/new", &json!({ "retention": "1h" })),
-        400,
-        "invalid_body",
+        (201, |w| w.broker.put("/v1/topics/new", &json!({ "keep_acked": "1h" }))),
+        (400, "invalid_body", |w| w.broker.put("/v1/topics/new", &json!({ "retention": "1h" }))),
     ),
     Case(
         "GET /v1/topics/{topic}",
-        |w| w.broker.get("/v1/topics/t"),
-        200,
-        |w| w.broker.get("/v1/topics/missing"),
-        404,
-        "topic_not_found",
+        (200, |w| w.broker.get("/v1/topics/t")),
+        (404, "topic_not_found", |w| w.broker.get("/v1/topics/missing")),
     ),
     Case(
         "DELETE /v1/topics/{topic}",
-        |w| w.broker.delete("/v1/topics/unused"),
-        204,
-        |w| w.broker.delete("/v1/topics/t"),
-        409,
-        "topic_in_use",
+        (204, |w| w.broker.delete("/v1/topics/unused")),
+        (409, "topic_in_use", |w| w.broker.delete("/v1/topics/t")),
     ),
     Case(
         "POST /v1/topics/{topic}/messages",
-        |w| w.broker.post("/v1/topics/t/messages", &json!({ "messages": [{ "payload": 1 }] })),
-        201,
-        |w| w.broker.post("/v1/topics/missing/messages", &json!({ "messages": [{ "payload": 1 }] })),
-        404,
-        "topic_not_found",
+        (201, |w| w.broker.post("/v1/topics/t/messages", &json!({ "messages": [{ "payload": 1 }] }))),
+        (404, "topic_not_found", |w| {
+            w.broker.post("/v1/topics/missing/messages", &json!({ "messages": [{ "payload": 1 }] }))
+        }),
     ),
     Case(
         "GET /v1/messages/{id}",
-        |w| w.broker.get(&format!("/v1/messages/{}", w.message)),
-        200,
-        |w| w.broker.get("/v1/messages/one"),
-        400,
-        "invalid_id",
+        (200, |w| w.broker.get(&format!("/v1/messages/{}", w.message))),
+        (400, "invalid_id", |w| w.broker.get("/v1/messages/one")),
     ),
     Case(
         "GET /v1/subscriptions",
-        |w| w.broker.get("/v1/subscriptions"),
-        200,
-        |w| w.broker.get("/v1/subscriptions?cursor=!"),
-        400,
-        "invalid_cursor",
+        (200, |w| w.broker.get("/v1/subscriptions")),
+        (400, "invalid_cursor", |w| w.broker.get("/v1/subscriptions?cursor=!")),
     ),
     Case(
         "PUT /v1/subscriptions/{subscription}",
-        |w| w.broker.put("/v1/subscriptions/other", &json!({ "topic": "t" })),
-        201,
-        |w| w.broker.put("/v1/subscriptions/third", &json!({ "topic": "missing" })),
-        404,
-        "topic_not_found",
+        (201, |w| w.broker.put("/v1/subscriptions/other", &json!({ "topic": "t" }))),
+        (404, "topic_not_found", |w| w.broker.put("/v1/subscriptions/third", &json!({ "topic": "missing" }))),
     ),
     Case(
         "PATCH /v1/subscriptions/{subscription}",
-        |w| w.broker.patch("/v1/subscriptions/s", &json!({ "lease": "40s" })),
-        200,
-        |w| w.broker.patch("/v1/subscriptions/missing", &json!({ "lease": "40s" })),
-        404,
-        "subscription_not_found",
+        (200, |w| w.broker.patch("/v1/subscriptions/s", &json!({ "lease": "40s" }))),
+        (404, "subscription_not_found", |w| {
+            w.broker.patch("/v1/subscriptions/missing", &json!({ "lease": "40s" }))
+        }),
     ),
     Case(
         "GET /v1/subscriptions/{subscription}",
-        |w| w.broker.get("/v1/subscriptions/s"),
-        200,
-        |w| w.broker.get("/v1/subscriptions/-s"),
-        400,
-        "invalid_name",
+        (200, |w| w.broker.get("/v1/subscriptions/s")),
+        (400, "invalid_name", |w| w.broker.get("/v1/subscriptions/-s")),
     ),
     Case(
         "DELETE /v1/subscriptions/{subscription}",
-        |w| w.broker.delete("/v1/subscriptions/unused"),
-        204,
-        |w| w.broker.delete("/v1/subscriptions/missing"),
-        404,
-        "subscription_not_found",
+        (204, |w| w.broker.delete("/v1/subscriptions/unused")),
+        (404, "subscription_not_found", |w| w.broker.delete("/v1/subscriptions/missing")),
     ),
     Case(
         "POST /v1/subscriptions/{subscription}/pull",
-        |w| w.broker.post("/v1/subscriptions/s/pull", &json!({ "max": 1 })),
-        200,
-        |w| w.broker.post("/v1/subscriptions/s/pull", &json!({ "max": 0 })),
-        400,
-        "batch_size",
+        (200, |w| w.broker.post("/v1/subscriptions/s/pull", &json!({ "max": 1 }))),
+        (400, "batch_size", |w| w.broker.post("/v1/subscriptions/s/pull", &json!({ "max": 0 }))),
     ),
     Case(
         "POST /v1/subscriptions/{subscription}/ack",
-        |w| w.broker.post("/v1/subscriptions/s/ack", &json!({ "receipts": [w.held[0].receipt] })),
-        200,
-        |w| w.broker.post("/v1/subscriptions/s/ack", &json!({ "receipts": [] })),
-        400,
-        "batch_size",
+        (200, |w| w.broker.post("/v1/subscriptions/s/ack", &json!({ "receipts": [w.held[0].receipt] }))),
+        (400, "batch_size", |w| w.broker.post("/v1/subscriptions/s/ack", &json!({ "receipts": [] }))),
     ),
     Case(
         "POST /v1/subscriptions/{subscription}/nack",
-        |w| {
+        (200, |w| {
             let items = json!([{ "receipt": w.held[1].receipt, "class": "timeout" }]);
             w.broker.post("/v1/subscriptions/s/nack", &json!({ "items": items }))
-        },
-        200,
-        |w| w.broker.post("/v1/subscriptions/s/nack", &json!({ "items": [{ "class": "timeout" }] })),
-        400,
-        "invalid_body",
+        }),
+        (400, "invalid_body", |w| {
+            w.broker.post("/v1/subscriptions/s/nack", &json!({ "items": [{ "class": "timeout" }] }))
+        }),
     ),
     Case(
         "POST /v1/subscriptions/{subscription}/release",
-        |w| w.broker.post("/v1/subscriptions/s/release", &json!({ "receipts": [w.held[2].receipt] })),
-        200,
-        |w| w.broker.post("/v1/subscriptions/missing/release", &json!({ "receipts": ["r"] })),
-        404,
-        "subscription_not_found",
+        (200, |w| w.broker.post("/v1/subscriptions/s/release", &json!({ "receipts": [w.held[2].receipt] }))),
+        (404, "subscription_not_found", |w| {
+            w.broker.post("/v1/subscriptions/missing/release", &json!({ "receipts": ["r"] }))
+        }),
     ),
     Case(
         "POST /v1/subscriptions/{subscription}/extend",
-        |w| {
+        (200, |w| {
             let items = json!([{ "receipt": w.held[3].receipt, "lease": "1m" }]);
             w.broker.post("/v1/subscriptions/s/extend", &json!({ "items": items }))
-        },
-        200,
-        |w| w.broker.post("/v1/subscriptions/s/extend", &json!({ "items": {} })),
-        400,
-        "invalid_body",
+        }),
+        (400, "invalid_body", |w| w.broker.post("/v1/subscriptions/s/extend", &json!({ "items": {} }))),
     ),
     Case(
         "PUT /v1/subscriptions/{subscription}/policy",
-        |w| w.broker.upload("s", &policies::module("http-status"), None),
-        201,
-        |w| w.broker.upload("s", b"not a module", None),
-        422,
-        "invalid_policy",
+        (201, |w| w.broker.upload("s", &policies::module("http-status"), None)),
+        (422, "invalid_policy", |w| w.broker.upload("s", b"not a module", None)),
     ),
     Case(
         "GET /v1/subscriptions/{subscription}/policy",
-        |w| w.broker.get("/v1/subscriptions/s/policy"),
-        200,
-        |w| w.broker.get("/v1/subscriptions/missing/policy"),
-        404,
-        "subscription_not_found",
+        (200, |w| w.broker.get("/v1/subscriptions/s/policy")),
+        (404, "subscription_not_found", |w| w.broker.get("/v1/subscriptions/missing/policy")),
     ),
     Case(
         "PUT /v1/subscriptions/{subscription}/policy/params",
-        |w| w.broker.put("/v1/subscriptions/s/policy/params", &json!({ "max_attempts": 3 })),
-        201,
-        |w| w.broker.put("/v1/subscriptions/s/policy/params", &json!({ "max_attempts": 0 })),
-        422,
-        "invalid_params",
+        (201, |w| w.broker.put("/v1/subscriptions/s/policy/params", &json!({ "max_attempts": 3 }))),
+        (422, "invalid_params", |w| {
+            w.broker.put("/v1/subscriptions/s/policy/params", &json!({ "max_attempts": 0 }))
+        }),
     ),
     Case(
         "GET /v1/subscriptions/{subscription}/policy/revisions",
-        |w| w.broker.get("/v1/subscriptions/s/policy/revisions"),
-        200,
-        |w| w.broker.get("/v1/subscriptions/s/policy/revisions?page=2"),
-        400,
-        "invalid_query",
+        (200, |w| w.broker.get("/v1/subscriptions/s/policy/revisions")),
+        (400, "invalid_query", |w| w.broker.get("/v1/subscriptions/s/policy/revisions?page=2")),
     ),
     Case(
         "GET /v1/dead-letters",
-        |w| w.broker.get("/v1/dead-letters?subscription=s"),
-        200,
-        |w| w.broker.get("/v1/dead-letters?subscription=missing"),
-        404,
-        "subscription_not_found",
+        (200, |w| w.broker.get("/v1/dead-letters?subscription=s")),
+        (404, "subscription_not_found", |w| w.broker.get("/v1/dead-letters?subscription=missing")),
     ),
     Case(
         "GET /v1/dead-letters/{id}",
-        |w| w.broker.get(&format!("/v1/dead-letters/{}", w.dead[0])),
-        200,
-        |w| w.broker.get("/v1/dead-letters/one"),
-        400,
-        "invalid_id",
+        (200, |w| w.broker.get(&format!("/v1/dead-letters/{}", w.dead[0]))),
+        (400, "invalid_id", |w| w.broker.get("/v1/dead-letters/one")),
     ),
     Case(
         "DELETE /v1/dead-letters/{id}",
-        |w| w.broker.delete(&format!("/v1/dead-letters/{}", w.dead[0])),
-        204,
-        |w| w.broker.delete(&format!("/v1/dead-letters/{}", w.dead[0])),
-        404,
-        "dead_letter_not_found",
+        (204, |w| w.broker.delete(&format!("/v1/dead-letters/{}", w.dead[0]))),
+        (404, "dead_letter_not_found", |w| w.broker.delete(&format!("/v1/dead-letters/{}", w.dead[0]))),
     ),
     Case(
         "POST /v1/dead-letters/{id}/replay",
-        |w| w.broker.post(&format!("/v1/dead-letters/{}/replay", w.dead[1]), &Value::Null),
-        200,
-        |w| w.broker.post(&format!("/v1/dead-letters/{}/replay", w.dead[1]), &Value::Null),
-        404,
-        "dead_letter_not_found",
+        (200, |w| w.broker.post(&format!("/v1/dead-letters/{}/replay", w.dead[1]), &Value::Null)),
+        (404, "dead_letter_not_found", |w| {
+            w.broker.post(&format!("/v1/dead-letters/{}/replay", w.dead[1]), &Value::Null)
+        }),
     ),
 ];
 
@@ -241,7 +181,7 @@ fn world() -> World {
 #[test]
 fn every_route_takes_and_refuses() {
     let world = world();
-    for Case(route, good, status, bad, refused, code) in CASES {
+    for Case(route, (status, good), (refused, code, bad)) in CASES {
         let answer = good(&world);
         assert_eq!(answer.status, *status, "{route}: {}", answer.text());
         assert!(answer.header("x-request-id").is_some(), "{route}: no request id");

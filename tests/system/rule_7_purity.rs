@@ -8,7 +8,7 @@ use crate::support::{Broker, guests};
 #[test]
 fn rule_7_a_static_counter_always_sees_its_first_value() {
     let counting = guests::Guest {
-        fields: "(global $count (mut i64) (i64.const 0))",
+        fields: "(global $count (mut i64) (i64.const 0))".to_owned(),
         decide: "(global.set $count (i64.add (global.get $count) (i64.const 1000)))
             (i64.store (i32.const 4000) (i64.add (i64.load (i32.const 4000)) (i64.const 1)))
             (i64.store (i32.const 1032) (i64.add (global.get $count) (i64.load (i32.const 4000))))

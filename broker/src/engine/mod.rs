@@ -45,7 +45,6 @@ use crate::domain::message::Message;
 use crate::domain::name::Name;
 use crate::domain::receipt::Secret;
 use crate::domain::time::Timestamp;
-use crate::store::commit::MAX_COMMIT_BYTES;
 use crate::store::key::Owner;
 use crate::store::row::Row as _;
 use crate::store::{Commit, Keyspace, Store, StoreError, key};
@@ -298,14 +297,6 @@ impl Engine {
             self.pending.clear();
         }
         Ok(())
-    }
-
-    /// Hands a commit over once it is large, between two items of a batch: each item is whole, and the batch is applied
-    /// as one all the same.
-    fn split(&mut self, commit: &mut Commit) {
-        if commit.encoded_len() > MAX_COMMIT_BYTES / 2 {
-            self.pending.push(std::mem::take(commit));
-        }
     }
 
     /// Answers once everything changed so far is durable.

@@ -27,7 +27,7 @@ impl Engine {
                 let gone = || Refusal::TopicNotFound(request.topic.clone());
                 sequence.map(|sequence| message_id(topic, sequence)).ok_or_else(gone)
             });
-            self.split(&mut commit);
+            commit.split_into(&mut self.pending);
         }
         self.pending.push(commit);
         let durability = self.durability;

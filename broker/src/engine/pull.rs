@@ -160,7 +160,7 @@ impl Engine {
             }
             subscription.unstore(at, Stored::Delayed { due_at }, &mut self.waiting, commit);
             self.lease(at, delivery, message, batch, commit);
-            self.split(commit);
+            commit.split_into(&mut self.pending);
         }
         Ok(())
     }
@@ -217,7 +217,7 @@ impl Engine {
                 self.pass_by(at);
             } else {
                 self.pass(at, Arc::new(Message::decode(value)?), batch, commit)?;
-                self.split(commit);
+                commit.split_into(&mut self.pending);
             }
         }
         Ok(())

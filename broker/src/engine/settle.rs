@@ -24,7 +24,7 @@ impl Engine {
         let mut results = Vec::with_capacity(request.receipts.len());
         for receipt in request.receipts {
             results.push(self.ack_one(id, receipt, &mut commit)?);
-            self.split(&mut commit);
+            commit.split_into(&mut self.pending);
         }
         self.pending.push(commit);
         self.touch(id);
@@ -179,7 +179,7 @@ impl Engine {
         let mut results = Vec::with_capacity(request.items.len());
         for (receipt, lease) in request.items {
             results.push(self.extend_one(id, receipt, lease, &mut commit));
-            self.split(&mut commit);
+            commit.split_into(&mut self.pending);
         }
         self.pending.push(commit);
         self.touch(id);

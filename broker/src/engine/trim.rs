@@ -3,7 +3,6 @@
 use super::{Engine, STEP_ROWS, TRIM_EVERY};
 use crate::domain::id::{Sequence, SubscriptionId, TopicId};
 use crate::domain::message::Message;
-use crate::store::commit::MAX_COMMIT_BYTES;
 use crate::store::row::Row as _;
 use crate::store::{Commit, Keyspace, StoreError, key};
 
@@ -30,7 +29,7 @@ impl Engine {
             needed = needed.min(self.lowest_needed(*subscription, first)?);
         }
         let keep = topic.row.settings.keep_acked;
-        let (mut commits, mut commit) = (Vec::new(), Commit::default());
+        let mut commit = Commit::default();
         let mut expired = Vec::new();
         let mut removed = 0;
         let mut next = first;
@@ -61,13 +60,10 @@ impl Engine {
             let range = key::delivery(realm, *subscription, first)..key::delivery(realm, *subscription, next);
             for row in self.store.scan(Keyspace::Settled, range) {
                 commit.delete(Keyspace::Settled, row?.0.to_vec());
-                if commit.encoded_len() > MAX_COMMIT_BYTES / 2 {
-                    commits.push(std::mem::take(&mut commit));
-                }
+                commit.split_into(&mut self.pending);
             }
         }
-        commits.push(commit);
-        self.pending.extend(commits);
+        self.pending.push(commit);
         if let Some(topic) = self.topics.get_mut(&id) {
             for (at, sequence) in expired {
                 topic.expiries.remove(at, sequence);

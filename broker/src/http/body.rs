@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::{ErrorCode, Problem};
 use crate::domain::limits::MAX_BODY_BYTES;
+use crate::engine::Put;
 
 /// How long a body may take to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -56,6 +57,12 @@ impl Format {
     /// A 200 in this format.
     pub(super) fn ok<T: Serialize>(self, value: &T) -> Response {
         self.answer(StatusCode::OK, value)
+    }
+
+    /// A 201 if it was not there before, else a 200, with the value as `show` has it.
+    pub(super) fn put<T, A: Serialize>(self, put: Put<T>, show: impl FnOnce(T) -> A) -> Response {
+        let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
+        self.answer(status, &show(put.value))
     }
 }
 

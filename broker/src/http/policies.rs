@@ -1,7 +1,7 @@
 //! `/v1/subscriptions/{s}/policy`.
 
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
@@ -78,10 +78,11 @@ pub(super) async fn put(
         by: app.access.caller().to_owned(),
     });
     let put = app.broker.call(|reply| Command::SetPolicy(REALM, request, reply)).await?;
-    let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
-    let revision = revision_answer(put.value, format);
     let exports = ["decide", "check", "describe"];
-    Ok(format.answer(status, &UploadAnswer { revision, exports, summary, queues }))
+    Ok(format.put(put, |view| {
+        let revision = revision_answer(view, format);
+        UploadAnswer { revision, exports, summary, queues }
+    }))
 }
 
 pub(super) async fn put_params(
@@ -106,8 +107,7 @@ pub(super) async fn put_params(
         by: app.access.caller().to_owned(),
     });
     let put = app.broker.call(|reply| Command::SetPolicy(REALM, request, reply)).await?;
-    let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(format.answer(status, &revision_answer(put.value, format)))
+    Ok(format.put(put, |view| revision_answer(view, format)))
 }
 
 pub(super) async fn get(
@@ -129,9 +129,7 @@ pub(super) async fn revisions(
     let name = name("subscription", &subscription)?;
     let page = query.page(|text| text.parse().ok())?;
     let listed = app.broker.call(|reply| Command::ListRevisions(REALM, name, page, reply)).await?;
-    let next = listed.items.last().filter(|_| listed.more).map(|view| cursor(view.number));
-    let items = listed.items.into_iter().map(|view| revision_answer(view, format)).collect();
-    Ok(format.ok(&ListBody { items, next }))
+    Ok(format.ok(&ListBody::new(listed, |view| cursor(view.number), |view| revision_answer(view, format))))
 }
 
 #[derive(Deserialize)]

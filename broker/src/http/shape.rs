@@ -10,6 +10,7 @@ use crate::domain::digest::hex;
 use crate::domain::id::MessageId;
 use crate::domain::message::Message;
 use crate::domain::name::Name;
+use crate::engine::Listed;
 
 /// A page of a list.
 #[derive(Serialize)]
@@ -17,6 +18,14 @@ pub(super) struct ListBody<T> {
     pub(super) items: Vec<T>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) next: Option<String>,
+}
+
+impl<A> ListBody<A> {
+    /// Each item as `show` has it. The next page begins behind the last one, named by `key`.
+    pub(super) fn new<T>(listed: Listed<T>, key: impl FnOnce(&T) -> String, show: impl Fn(T) -> A) -> Self {
+        let next = listed.items.last().filter(|_| listed.more).map(key);
+        Self { items: listed.items.into_iter().map(show).collect(), next }
+    }
 }
 
 /// How payloads are given out.

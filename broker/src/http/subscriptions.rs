@@ -126,8 +126,7 @@ async fn store(
     };
     let request = Box::new(request);
     let put = app.broker.call(|reply| Command::PutSubscription(REALM, request, reply)).await?;
-    let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(format.answer(status, &answer(put.value, format)))
+    Ok(format.put(put, |view| answer(view, format)))
 }
 
 fn change(body: &SubscriptionBody) -> Result<SubscriptionChange, Problem> {
@@ -177,9 +176,7 @@ pub(super) async fn list(
 ) -> Result<Response, Problem> {
     let page = query.page(|text| Name::new(text).ok())?;
     let listed = app.broker.call(|reply| Command::ListSubscriptions(REALM, page, reply)).await?;
-    let next = listed.items.last().filter(|_| listed.more).map(|view| cursor(&view.row.name));
-    let items = listed.items.into_iter().map(|view| answer(view, format)).collect();
-    Ok(format.ok(&ListBody { items, next }))
+    Ok(format.ok(&ListBody::new(listed, |view| cursor(&view.row.name), |view| answer(view, format))))
 }
 
 pub(super) async fn delete(

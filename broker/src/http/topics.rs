@@ -47,8 +47,7 @@ pub(super) async fn put(
     };
     let request = PutTopic { name, settings };
     let put = app.broker.call(|reply| Command::PutTopic(REALM, request, reply)).await?;
-    let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(format.answer(status, &answer(put.value)))
+    Ok(format.put(put, answer))
 }
 
 pub(super) async fn get(
@@ -68,9 +67,7 @@ pub(super) async fn list(
 ) -> Result<Response, Problem> {
     let page = query.page(|text| Name::new(text).ok())?;
     let listed = app.broker.call(|reply| Command::ListTopics(REALM, page, reply)).await?;
-    let next = listed.items.last().filter(|_| listed.more).map(|view| cursor(&view.row.name));
-    let items = listed.items.into_iter().map(answer).collect();
-    Ok(format.ok(&ListBody { items, next }))
+    Ok(format.ok(&ListBody::new(listed, |view| cursor(&view.row.name), answer)))
 }
 
 pub(super) async fn delete(State(app): State<App>, Path(topic): Path<String>) -> Result<Response, Problem> {

@@ -69,6 +69,14 @@ impl Commit {
         1 + varint_len(self.changes.len()) + self.changes_len
     }
 
+    /// Moves what there is over to `pending` once it is large. Between two items of a batch each item stays whole, and
+    /// all that is pending is applied as one.
+    pub fn split_into(&mut self, pending: &mut Vec<Self>) {
+        if self.encoded_len() > MAX_COMMIT_BYTES / 2 {
+            pending.push(std::mem::take(self));
+        }
+    }
+
     /// The form drawn above.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.encoded_len());

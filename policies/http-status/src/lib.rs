@@ -54,7 +54,6 @@ impl Policy for HttpStatus {
         use ParamKind::{Duration, Number};
         let doc = "after this many failures the delivery goes to the queue `exhausted`";
         Description::new("http-status", env!("CARGO_PKG_VERSION"))
-            .summary(env!("CARGO_PKG_DESCRIPTION"))
             .queue("exhausted")
             .queue("gone")
             .queue("rejected")

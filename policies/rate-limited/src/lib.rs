@@ -67,7 +67,6 @@ impl Policy for RateLimited {
     fn describe(&self) -> Description {
         use ParamKind::{Duration, Number};
         Description::new("rate-limited", env!("CARGO_PKG_VERSION"))
-            .summary(env!("CARGO_PKG_DESCRIPTION"))
             .queue("waited")
             .param(
                 Param::new(

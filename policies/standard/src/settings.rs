@@ -104,7 +104,6 @@ const RULE_NAMES: [&str; 9] =
 pub(crate) fn describe(description: Description) -> Description {
     use ParamKind::{Duration, Number, Object, Text};
     description
-        .summary("Retries with a growing delay up to a number of attempts, with rules per failure class.")
         .param(
             Param::new("max_attempts", Number, "after this many failures the delivery is dead-lettered; released attempts do not count")
                 .default("5"),

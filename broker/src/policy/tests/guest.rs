@@ -1,30 +1,30 @@
 //! Policies written by hand in WebAssembly text: small, hostile where needed, and proof that the contract
-//! asks for no particular language.
+//! asks for no particular language. The tests at the root write theirs with it, too.
 //!
 //! ```text
 //! 1024  the decision: action tag; 1032 its payload; 1064 pause tag; 1096 memo tag; 1108 note tag
 //! 1200  the description: name, version, summary, queues, params, each a pointer and a length
 //! 1300  the verdict of check: tag; 1304 pointer and length of the text
-//! 2048  texts
+//! 2048  texts of the description; 2304 those of the decision, where it has any
 //! 4096  the heap, never freed
 //! ```
 
 /// A guest whose functions can be replaced. As it is, it answers a retry after 5 seconds.
-pub(super) struct Guest {
+pub(crate) struct Guest {
     /// Imports, which come first.
-    pub(super) imports: String,
+    pub(crate) imports: String,
     /// Initial pages of memory.
-    pub(super) pages: u32,
+    pub(crate) pages: u32,
     /// Globals, tables and functions of its own.
-    pub(super) fields: String,
+    pub(crate) fields: String,
     /// Body of `decide`, with the context at `$context`.
-    pub(super) decide: String,
+    pub(crate) decide: String,
     /// Body of `check`, with the params at `$params`, `$length` bytes.
-    pub(super) check: String,
+    pub(crate) check: String,
     /// Body of `describe`.
-    pub(super) describe: String,
+    pub(crate) describe: String,
     /// Exports `describe`.
-    pub(super) describes: bool,
+    pub(crate) describes: bool,
 }
 
 impl Default for Guest {
@@ -42,13 +42,13 @@ impl Default for Guest {
 }
 
 /// A guest with this body of `decide`.
-pub(super) fn deciding(body: &str) -> Guest {
+pub(crate) fn deciding(body: &str) -> Guest {
     Guest { decide: body.to_owned(), ..Guest::default() }
 }
 
 impl Guest {
     /// The core module in text.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let Self { imports, pages, fields, decide, check, describe, describes } = self;
         let describe_export =
             if *describes { r#"(export "reprise:policy/policy@0.1.0#describe")"# } else { "" };
@@ -79,12 +79,12 @@ impl Guest {
     }
 
     /// The core module with the contract's section, as a compiler leaves it.
-    pub(super) fn module(&self) -> Vec<u8> {
+    pub(crate) fn module(&self) -> Vec<u8> {
         self.module_for(concat!(env!("CARGO_MANIFEST_DIR"), "/../policy-sdk/wit"))
     }
 
     /// The same with another contract.
-    pub(super) fn module_for(&self, wit: &str) -> Vec<u8> {
+    pub(crate) fn module_for(&self, wit: &str) -> Vec<u8> {
         let mut module = wat::parse_str(self.text()).expect("the guest is valid text");
         let mut resolve = wit_parser::Resolve::default();
         let package = if wit.starts_with("package") {
@@ -101,7 +101,7 @@ impl Guest {
     }
 
     /// The component around it.
-    pub(super) fn component(&self) -> Vec<u8> {
+    pub(crate) fn component(&self) -> Vec<u8> {
         let mut encoder = wit_component::ComponentEncoder::default();
         let encoder = encoder.module(&self.module()).expect("the module fits");
         encoder.encode().expect("the component encodes")
