@@ -1,19 +1,15 @@
 //! The policies of the workspace, compiled and in the real sandbox: every case of their `fixtures/` holds there as it
 //! does natively, within a ceiling of fuel.
-//!
-//! - [`case`]: asks the sandbox what a file of the policy SDK's format asks.
 
 #[path = "../support/policies.rs"]
 mod policies;
 
-mod case;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use reprise_broker::lab::fixture::Case;
 use reprise_broker::policy::{Limits, Program, Sandbox};
 
-use case::Case;
 use reprise_policy::testing::fixtures;
 
 /// What one decision of a policy may burn, about half as much again as it does: a change that makes decisions dearer
@@ -57,7 +53,7 @@ fn every_fixture_holds_in_the_sandbox() {
         let program = load(&sandbox, &folder);
         for (path, case) in cases(&folder) {
             if let Err(problem) = case.holds(&program) {
-                failed.push(format!("{}: {}: {problem}", path.display(), case.fixture.name()));
+                failed.push(format!("{}: {}: {problem}", path.display(), case.name()));
             }
         }
     }
@@ -73,8 +69,8 @@ fn decisions_stay_under_their_fuel_ceiling() {
         let line = FUEL.iter().find(|(of, _)| of.is_none_or(|of| of == name));
         let (_, ceiling) = line.expect("the last line is for all");
         let program = load(&sandbox, &folder);
-        let decided = cases(&folder).into_iter().filter(|(_, case)| !case.fixture.expects_refusal());
-        let burnt = decided.map(|(path, case)| (program.decide(&case.context).fuel, path)).max();
+        let decided = cases(&folder).into_iter().filter(|(_, case)| !case.expects_refusal());
+        let burnt = decided.map(|(path, case)| (program.decide(case.context()).fuel, path)).max();
         let (fuel, path) = burnt.expect("some case decides");
         assert!(fuel <= *ceiling, "{name}: {fuel} of {ceiling} in {}", path.display());
     }
@@ -87,7 +83,7 @@ fn a_case_asked_twice_is_answered_twice_the_same() {
     for folder in policies::folders() {
         let program = load(&sandbox, &folder);
         for (path, case) in cases(&folder) {
-            assert_eq!(program.decide(&case.context), program.decide(&case.context), "{}", path.display());
+            assert_eq!(program.decide(case.context()), program.decide(case.context()), "{}", path.display());
         }
     }
 }

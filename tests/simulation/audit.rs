@@ -13,6 +13,7 @@ use reprise_broker::engine::{Command, DeadLetterQuery, DeliveryView, MessageView
 use reprise_broker::store::row::Ending;
 
 use super::model::{End, Known, Subscription, Violation};
+use super::records::{self, Histories};
 use super::world::{REALM, World};
 
 /// Turns in which it must have done all there is to do at one moment.
@@ -84,10 +85,14 @@ impl World {
             views.push((name.clone(), view, dead));
         }
         let now = self.now;
+        let mut histories = Histories::new();
         self.turn()?;
         let mut counts: BTreeMap<Name, Count> = BTreeMap::new();
         for (topic, id, trimmed, mut answer) in asked {
             let Ok(answer) = answer.try_recv() else { return Ok(()) };
+            for shown in answer.iter().flat_map(|view: &MessageView| &view.deliveries) {
+                records::note(&mut histories, id.sequence, shown);
+            }
             self.audit_message(&topic, id, trimmed, answer, now, &mut counts)
                 .map_err(|why| format!("{id}: {why}"))?;
         }
@@ -104,7 +109,7 @@ impl World {
                 ));
             }
         }
-        Ok(())
+        self.audit_records(&histories)
     }
 
     fn audit_message(

@@ -10,6 +10,7 @@ mod model;
 mod pending;
 mod policies;
 mod random;
+mod records;
 mod watched;
 mod work;
 mod world;

@@ -6,6 +6,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use reprise_broker::domain::context::Context;
+use reprise_broker::domain::decision::Evaluation;
 use reprise_broker::domain::digest::Digest;
 use reprise_broker::engine::{AdmittedModule, Ask, StandardPolicy, Verdict};
 use reprise_broker::policy::{Limits, Program, Sandbox};
@@ -59,8 +61,12 @@ impl Policies {
         }
     }
 
+    pub(crate) fn decide(&self, digest: Digest, context: &Context) -> Evaluation {
+        self.programs[&digest].decide(context)
+    }
+
     pub(crate) fn answer(&self, ask: &Ask) -> Verdict {
-        let evaluation = self.programs[&ask.digest].decide(&ask.context);
+        let evaluation = self.decide(ask.digest, &ask.context);
         Verdict { token: ask.token, digest: ask.digest, context: ask.context.clone(), evaluation }
     }
 }

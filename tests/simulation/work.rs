@@ -34,7 +34,9 @@ impl World {
             let request = PutTopic { name: name(topic), settings };
             self.call(|reply| Command::PutTopic(REALM, request, reply))?;
             let payload = format!("the first of {topic}");
-            let message = NewMessage { payload: payload.clone().into(), ..NewMessage::default() };
+            // The key shows which message it is to whoever is not shown the payload.
+            let key = Some(payload.clone());
+            let message = NewMessage { key, payload: payload.clone().into(), ..NewMessage::default() };
             let request = Publish { topic: name(topic), messages: vec![message] };
             let answer = self.call(|reply| Command::Publish(REALM, request, reply))?;
             let published = answer.and_then(Result::ok).ok_or("the first publish was refused")?;
@@ -76,7 +78,8 @@ impl World {
             let delay = if self.random.percent(25) { self.random.millis(1, 8_000) } else { Duration::ZERO };
             let ttl = self.random.percent(30).then(|| self.random.millis(1, 10_000));
             sent.push(Sent { payload: payload.clone(), available_at: self.now + delay, delay });
-            messages.push(NewMessage { payload: payload.into(), delay, ttl, ..NewMessage::default() });
+            let key = Some(payload.clone());
+            messages.push(NewMessage { key, payload: payload.into(), delay, ttl, ..NewMessage::default() });
         }
         let request = Publish { topic: topic.clone(), messages };
         let answer = self.send(|reply| Command::Publish(REALM, request, reply));
@@ -279,6 +282,8 @@ impl World {
             fault_limit: Some(self.random.pick(&[2, 1_000])),
             forward_to: Some(if forwards { vec![name(SINK)] } else { Vec::new() }),
             inspect_payload: Some(self.random.percent(20)),
+            record_failures: Some(super::records::kept(&subscription)),
+            record_for: None,
             mode: None,
         };
         let request = PutSubscription {

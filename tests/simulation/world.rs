@@ -163,7 +163,7 @@ impl World {
                 arrives_at: self.now + delay,
                 name: ask.context.subscription.clone(),
                 question: Question {
-                    payload: String::from_utf8_lossy(&ask.context.message.payload).into_owned(),
+                    payload: ask.context.message.key.clone().unwrap_or_default(),
                     cause: ask.context.failure.cause,
                     changing: false,
                 },

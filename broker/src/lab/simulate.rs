@@ -212,7 +212,7 @@ fn decide(program: &Program, rules: &Rules, delivery: &Delivery, context: &Conte
     (decision, fuel)
 }
 
-const fn cause_of(cause: PolicyCause) -> Cause {
+pub(super) const fn cause_of(cause: PolicyCause) -> Cause {
     match cause {
         PolicyCause::Nacked => Cause::Nacked,
         PolicyCause::LeaseExpired => Cause::LeaseExpired,

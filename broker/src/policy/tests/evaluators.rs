@@ -7,9 +7,9 @@ use crossbeam_channel::{Receiver, unbounded};
 
 use super::*;
 use crate::domain::id::SubscriptionId;
-use crate::policy::{Ask, Evaluation, Evaluators};
+use crate::policy::{Ask, Asked, Evaluators};
 
-type Results = Receiver<Vec<(u32, Evaluation)>>;
+type Results = Receiver<Vec<Asked<u32>>>;
 
 /// How long a test waits for what must come; never how long it takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ fn asks(subscription: u32, program: &Arc<Program>, tokens: std::ops::Range<u32>)
     tokens.map(ask).collect()
 }
 
-fn next(results: &Results) -> Vec<(u32, Evaluation)> {
+fn next(results: &Results) -> Vec<Asked<u32>> {
     results.recv_timeout(PATIENCE).expect("results in time")
 }
 
@@ -49,7 +49,7 @@ fn every_ask_is_answered_once() {
     }
     let mut tokens = Vec::new();
     while tokens.len() < 1_000 {
-        for (token, evaluation) in next(&results) {
+        for Asked { token, evaluation, .. } in next(&results) {
             assert_eq!(retry_millis(&evaluation.result), 5_000);
             tokens.push(token);
         }
@@ -67,9 +67,9 @@ fn a_slow_policy_gives_way_to_others() {
     both.extend(asks(2, &load(&Guest::default()), 5_000..5_001));
     evaluators.submit(both);
     let first = next(&results);
-    assert_eq!((first.len(), &first[0].1.result), (1, &Err(Fault::Fuel)), "one is a turn");
+    assert_eq!((first.len(), &first[0].evaluation.result), (1, &Err(Fault::Fuel)), "one is a turn");
     let second = next(&results);
-    assert_eq!(second[0].0, 5_000);
+    assert_eq!(second[0].token, 5_000);
 }
 
 /// Two threads and one subscription that would occupy both: the other thread stays free.
@@ -77,8 +77,8 @@ fn a_slow_policy_gives_way_to_others() {
 fn one_subscription_never_occupies_all_threads() {
     let (release, released) = unbounded::<()>();
     let (sender, results) = unbounded();
-    let deliver = move |batch: Vec<(u32, Evaluation)>| {
-        let is_held = batch[0].0 < 1_000;
+    let deliver = move |batch: Vec<Asked<u32>>| {
+        let is_held = batch[0].token < 1_000;
         drop(sender.send(batch));
         // A turn of the first subscription lasts until the test ends it.
         if is_held {
@@ -90,9 +90,9 @@ fn one_subscription_never_occupies_all_threads() {
     let release = release;
     let program = load(&Guest::default());
     evaluators.submit(asks(1, &program, 0..1_000));
-    assert_eq!(next(&results)[0].0, 0);
+    assert_eq!(next(&results)[0].token, 0);
     evaluators.submit(asks(2, &program, 5_000..5_001));
-    assert_eq!(next(&results)[0].0, 5_000);
+    assert_eq!(next(&results)[0].token, 5_000);
     drop(release);
 }
 
@@ -107,7 +107,7 @@ fn a_stack_overflow_on_an_evaluator_is_a_fault() {
     evaluators.submit(asks(1, &program, 0..50));
     let mut answered = 0;
     while answered < 50 {
-        for (_, evaluation) in next(&results) {
+        for Asked { evaluation, .. } in next(&results) {
             assert_eq!(evaluation.result, Err(Fault::Trap("call stack exhausted".to_owned())));
             answered += 1;
         }

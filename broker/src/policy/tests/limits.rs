@@ -62,11 +62,10 @@ fn memory_ends_at_its_limit() {
 #[test]
 fn memory_for_the_context_counts_too() {
     let mut context = context();
-    context.inspect_payload = true;
-    context.message.payload = vec![7; 9 << 20].into();
+    context.message.payload = Some(vec![7; 9 << 20].into());
     let guest = load(&Guest::default());
     assert_eq!(guest.decide(&context).result, Err(Fault::Memory));
-    context.inspect_payload = false;
+    context.message.payload = None;
     assert_eq!(retry_millis(&guest.decide(&context).result), FIVE_SECONDS, "what is not shown costs nothing");
 }
 

@@ -100,7 +100,7 @@ fn distinct() -> Context {
     message.key = Some("key".to_owned());
     message.attributes = vec![("a".to_owned(), "b".to_owned()), ("c".to_owned(), "d".to_owned())];
     message.content_type = Some("text/plain".to_owned());
-    message.payload = vec![1; 77].into();
+    message.size = 77;
     message.published_at = Timestamp::from_millis(101);
     message.expires_at = Some(Timestamp::from_millis(102));
     context.failure.class = "timeout".to_owned();
@@ -162,7 +162,7 @@ type Change = (&'static str, fn(&mut Context));
 const CHANGES: &[Change] = &[
     ("subscription", |c| c.subscription = crate::domain::name::Name::new("other").expect("a name")),
     ("topic", |c| c.topic = crate::domain::name::Name::new("other").expect("a name")),
-    ("message id", |c| c.message_id.sequence += 1),
+    ("message id", |c| c.message.id.sequence += 1),
     ("key", |c| c.message.key = None),
     ("empty key", |c| c.message.key = Some(String::new())),
     ("attributes", |c| c.message.attributes.truncate(1)),
@@ -170,8 +170,8 @@ const CHANGES: &[Change] = &[
     ("attribute value", |c| c.message.attributes[0].1.push('x')),
     ("attribute border", |c| c.message.attributes[0] = ("ab".to_owned(), String::new())),
     ("content type", |c| c.message.content_type = None),
-    ("size", |c| c.message.payload = vec![1; 78].into()),
-    ("payload", |c| c.inspect_payload = true),
+    ("size", |c| c.message.size = 78),
+    ("payload", |c| c.message.payload = Some(vec![1; 77].into())),
     ("published at", |c| c.message.published_at = Timestamp::MAX),
     ("expires at", |c| c.message.expires_at = None),
     ("cause", |c| c.failure.cause = Cause::Released),
@@ -216,12 +216,9 @@ fn every_field_that_is_shown_changes_the_hash() {
 }
 
 #[test]
-fn what_is_not_shown_does_not_change_the_hash() {
+fn history_that_is_not_shown_does_not_change_the_hash() {
     let hash = |context: &Context| input::hash(&Input::new(context).lend());
     let mut context = distinct();
-    context.message.payload = vec![2; 77].into();
-    context.message.available_at = Timestamp::MAX;
-    context.message.hops = 9;
     context.history.remove(0);
     assert_eq!(hash(&context), hash(&distinct()));
 }
