@@ -20,8 +20,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::clock::Clock;
 use crate::domain::receipt::Secret;
 use crate::engine::{Ask, Command, Durability, Engine, Refusal, Reply, StandardPolicy, Verdict};
-use crate::policy::{Limits, SandboxError};
-use crate::programs::Programs;
+use crate::policy::{Compiler, Limits, SandboxError};
+use crate::programs::{Fetch, Programs};
 use crate::store::StoreError;
 use crate::store::durable::{self, Durable};
 use crate::trials::Trials;
@@ -35,8 +35,11 @@ const GROUP: usize = 1_024;
 /// The longest sleep: a bound on how long a mistaken timer could last.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
+/// Where compiled policies are kept, in the data folder.
+const COMPILED: &str = "compiled";
+
 /// How to run a broker.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// What an answer waits for.
     pub durability: Durability,
@@ -44,6 +47,8 @@ pub struct Options {
     pub evaluators: std::num::NonZeroUsize,
     /// What a policy may use.
     pub limits: Limits,
+    /// Where policies are compiled.
+    pub compiler: Compiler,
     /// The module of the built-in policy.
     pub standard: &'static [u8],
 }
@@ -113,8 +118,13 @@ impl Broker {
             let command = Message::Command(Command::Shadowed(verdicts));
             _ = answers.send(Envelope { command, _room: None });
         };
-        let programs =
-            Programs::start(options.limits, options.evaluators, Arc::new(deliver), Box::new(deliver_shadow))?;
+        let programs = Programs::start(
+            options.limits,
+            options.compiler,
+            options.evaluators,
+            Arc::new(deliver),
+            Box::new(deliver_shadow),
+        )?;
         let trials = Trials::start().map_err(|error| BrokerError::System(error.to_string()))?;
         let standard = programs.standard(options.standard)?;
         let mut secret = Secret([0; 32]);
@@ -122,6 +132,10 @@ impl Broker {
         let engine =
             Engine::open(Box::new(store), options.durability, standard.clone(), secret, clock.now())?;
         let secret = engine.secret().clone();
+        if let Err(error) = programs.keep_compiled(&data_dir.join(COMPILED), &secret) {
+            tracing::warn!(%error, "compiled policies are not kept");
+        }
+        programs.warm(engine.active_modules(), fetch(mailbox.clone()));
         let programs = Arc::new(programs);
         let asked = Arc::downgrade(&programs);
         let ask = move |engine: &mut Engine, asks: Vec<Ask>| {
@@ -206,6 +220,16 @@ impl Dispatcher {
     pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
+}
+
+/// Modules, one after the other, out of the dispatcher's hands.
+fn fetch(mailbox: Sender<Envelope>) -> Fetch {
+    Box::new(move |realm, digest| {
+        let (reply, answer) = oneshot::channel();
+        let command = Message::Command(Command::GetModule(realm, digest, reply));
+        mailbox.send(Envelope { command, _room: None }).ok()?;
+        answer.blocking_recv().ok()?.ok()
+    })
 }
 
 fn dispatch(

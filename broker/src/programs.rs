@@ -1,34 +1,41 @@
-//! Policies made ready: loaded once per digest, on a thread of their own, and asked from then on.
+//! Policies made ready: loaded once per digest, and asked from then on.
 //!
-//! Admission and loading compile, which takes milliseconds and a deep stack; that thread does it so that neither
-//! the dispatcher nor an async worker has to. Knows the sandbox and the engine's asks; no store, no socket.
+//! Two threads wait for the compiler, so that neither the dispatcher nor an async worker has to: one brings in
+//! uploads, which may take as long as they are allowed to, the other loads what was admitted before ([`loads`]).
+//! Knows the sandbox and the engine's asks; no store, no socket.
 
+mod loads;
 mod shadow;
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use loads::Load;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::domain::decision::{Evaluation, Fault, InputHash};
 use crate::domain::digest::Digest;
 use crate::domain::id::RealmId;
+use crate::domain::receipt::Secret;
 use crate::engine::{Ask, ShadowAsk, StandardPolicy, Token, Verdict};
+pub use loads::Fetch;
 pub use shadow::DeliverShadow;
 use shadow::Shadows;
 
 use crate::policy::{
-    Ask as PolicyAsk, Asked, Evaluators, Limits, Program, Refusal, Rehearsal, Sandbox, SandboxError,
+    Ask as PolicyAsk, Asked, Compiler, Evaluators, Limits, Program, Refusal, Rehearsal, Sandbox, SandboxError,
 };
 
-/// Uploads that wait for the loading thread; whoever brings one more waits for room.
+/// Uploads that wait for their thread; whoever brings one more waits for room.
 const UPLOADS: usize = 64;
 /// Programs kept ready; beyond that one makes room, and is loaded again when it is asked.
 const MAX_LOADED: usize = 1_024;
-/// The stack of the thread that compiles: the compiler recurses deeper than any policy may.
+/// Machine code kept ready, likewise; a thousand ordinary policies have a quarter of it.
+const MAX_LOADED_BYTES: usize = 512 * 1024 * 1024;
+/// The stack of a thread that compiles, where that is not done in a process of its own.
 const LOADER_STACK_BYTES: usize = 8 * 1024 * 1024;
 
 /// Where the answers of policies go.
@@ -38,9 +45,10 @@ pub type Deliver = Arc<dyn Fn(Vec<Verdict>) + Send + Sync>;
 pub struct Programs {
     loaded: Arc<Loaded>,
     shadows: Shadows,
-    work: Option<Sender<Work>>,
+    uploads: Option<Sender<Upload>>,
+    loads: Option<Sender<Load>>,
     room: Arc<Semaphore>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// A module that was tried and found good.
@@ -66,15 +74,6 @@ enum Job {
     },
 }
 
-enum Work {
-    Upload(Upload),
-    /// The first ask of a program that is not ready. There is one of these at a time for each digest.
-    Load {
-        digest: Digest,
-        module: Module,
-    },
-}
-
 /// The bytes of a module that may have to be loaded.
 pub type Module = Option<Vec<u8>>;
 
@@ -88,22 +87,25 @@ struct Loaded {
 #[derive(Default)]
 struct Shelf {
     ready: HashMap<Digest, Arc<Program>>,
+    /// Of those.
+    code_bytes: usize,
     /// Asks for programs that are being loaded: each belongs to a lease, which bounds them.
     waiting: HashMap<Digest, Vec<Ask>>,
 }
 
 impl Programs {
-    /// Starts `evaluators` threads that run policies and one that loads them.
+    /// Starts `evaluators` threads that run policies, and those that make them ready.
     ///
     /// # Errors
     /// If the sandbox or a thread cannot be made.
     pub fn start(
         limits: Limits,
+        compiler: Compiler,
         evaluators: NonZeroUsize,
         deliver: Deliver,
         deliver_shadow: DeliverShadow,
     ) -> Result<Self, SandboxError> {
-        let sandbox = Sandbox::new(limits)?;
+        let sandbox = Sandbox::with_compiler(limits, compiler)?;
         let answers = deliver.clone();
         let evaluators = Evaluators::start(evaluators, move |evaluations| {
             let verdict = |asked: Asked<(Token, Digest)>| {
@@ -113,16 +115,32 @@ impl Programs {
             answers(evaluations.into_iter().map(verdict).collect());
         })?;
         let loaded = Arc::new(Loaded { sandbox, shelf: Mutex::default(), evaluators, deliver });
-        // Bounded by the room for uploads, and by one load for each digest.
-        let (work, inbox) = unbounded();
+        // Bounded by the room for uploads.
+        let (uploads, inbox) = unbounded();
         let worker = Arc::clone(&loaded);
-        let thread = std::thread::Builder::new()
-            .name("programs".to_owned())
-            .stack_size(LOADER_STACK_BYTES)
-            .spawn(move || worker.run(&inbox))?;
+        let uploading = thread("uploads", move || worker.admit_all(&inbox))?;
+        // Bounded by one for each digest.
+        let (loads, inbox) = unbounded();
+        let worker = Arc::clone(&loaded);
+        let loading = thread("loads", move || worker.load_all(&inbox))?;
         let room = Arc::new(Semaphore::new(UPLOADS));
         let shadows = Shadows::start(Arc::clone(&loaded), deliver_shadow)?;
-        Ok(Self { loaded, shadows, work: Some(work), room, thread: Some(thread) })
+        let threads = vec![uploading, loading];
+        Ok(Self { loaded, shadows, uploads: Some(uploads), loads: Some(loads), room, threads })
+    }
+
+    /// Keeps what is compiled from now on in a folder, under a MAC with the secret.
+    ///
+    /// # Errors
+    /// If the folder cannot be made or read.
+    pub fn keep_compiled(&self, folder: &Path, secret: &Secret) -> std::io::Result<()> {
+        self.loaded.sandbox.keep_compiled(folder, secret)
+    }
+
+    /// Makes policies ready that will be asked, in order, whenever none waits that is asked. `fetch` finds their
+    /// bytes, and may block.
+    pub fn warm(&self, modules: Vec<(RealmId, Digest)>, fetch: Fetch) {
+        self.load(Load::Warm(modules.into_iter().take(MAX_LOADED).collect(), fetch));
     }
 
     /// Makes the built-in policy ready. Blocks; for the start, before there is anybody to wait.
@@ -135,7 +153,7 @@ impl Programs {
         let room = Arc::clone(&self.room).try_acquire_owned().map_err(|_| stopped())?;
         let (reply, answer) = oneshot::channel();
         let job = Job::Admit { bytes: bytes.clone(), params: "{}".to_owned(), reply };
-        self.send(Work::Upload(Upload { job, _room: room }));
+        self.upload(Upload { job, _room: room });
         let (program, rehearsal) = answer.blocking_recv().map_err(|_| stopped())??;
         Ok(StandardPolicy {
             digest: program.digest(),
@@ -184,7 +202,7 @@ impl Programs {
         let mut missing = Vec::new();
         {
             let mut shelf = self.loaded.shelf();
-            let Shelf { ready: programs, waiting } = &mut *shelf;
+            let Shelf { ready: programs, waiting, .. } = &mut *shelf;
             for ask in asks {
                 if let Some(program) = programs.get(&ask.digest) {
                     ready.push(bind(ask, program));
@@ -199,7 +217,7 @@ impl Programs {
         }
         self.loaded.evaluators.submit(ready);
         for (realm, digest) in missing {
-            self.send(Work::Load { digest, module: module(realm, digest)? });
+            self.load(Load::Asked(digest, module(realm, digest)?));
         }
         Ok(())
     }
@@ -223,49 +241,49 @@ impl Programs {
 
     async fn enqueue(&self, job: Job) -> Option<()> {
         let room = Arc::clone(&self.room).acquire_owned().await.ok()?;
-        self.send(Work::Upload(Upload { job, _room: room }));
+        self.upload(Upload { job, _room: room });
         Some(())
     }
 
-    fn send(&self, work: Work) {
-        if let Some(sender) = &self.work {
+    fn upload(&self, upload: Upload) {
+        if let Some(uploads) = &self.uploads {
             // The thread ends after the last sender only.
-            _ = sender.send(work);
+            _ = uploads.send(upload);
+        }
+    }
+
+    fn load(&self, load: Load) {
+        if let Some(loads) = &self.loads {
+            _ = loads.send(load);
         }
     }
 }
 
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).stack_size(LOADER_STACK_BYTES).spawn(work)
+}
+
 impl Drop for Programs {
     fn drop(&mut self) {
-        self.work = None;
-        if let Some(thread) = self.thread.take() {
+        self.loaded.sandbox.stop_compiling();
+        (self.uploads, self.loads) = (None, None);
+        for thread in self.threads.drain(..) {
             _ = thread.join();
         }
     }
 }
 
 impl Loaded {
-    fn run(&self, inbox: &Receiver<Work>) {
-        for work in inbox {
-            match work {
-                Work::Upload(upload) => self.try_upload(upload.job),
-                Work::Load { digest, module } => {
-                    let program = self.get(digest, module);
-                    let asks = self.shelf().waiting.remove(&digest).unwrap_or_default();
-                    match program {
-                        Ok(program) => {
-                            self.evaluators.submit(asks.into_iter().map(|ask| bind(ask, &program)).collect());
-                        }
-                        Err(refusal) => self.cannot(asks, &refusal.to_string()),
-                    }
-                }
-            }
+    fn admit_all(&self, inbox: &Receiver<Upload>) {
+        for upload in inbox {
+            self.try_upload(upload.job);
         }
     }
 
-    /// Whoever asked may have gone meanwhile: then nobody hears the answer.
+    /// Whoever asked may have gone meanwhile: then nobody hears the answer, and nothing is begun.
     fn try_upload(&self, job: Job) {
         match job {
+            Job::Admit { reply, .. } | Job::Rehearse { reply, .. } if reply.is_closed() => {}
             Job::Admit { bytes, params, reply } => {
                 let admitted = guarded(|| self.sandbox.admit(&bytes, &params));
                 if let Ok((program, _)) = &admitted {
@@ -296,30 +314,25 @@ impl Loaded {
 
     fn keep(&self, program: &Arc<Program>) {
         let mut shelf = self.shelf();
-        if shelf.ready.len() >= MAX_LOADED {
-            let any = shelf.ready.keys().next().copied();
-            any.map(|digest| shelf.ready.remove(&digest));
-        }
-        shelf.ready.insert(program.digest(), Arc::clone(program));
+        shelf.put(program);
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// Answers asks whose policy cannot be made ready: the native schedule takes over.
-    fn cannot(&self, asks: Vec<Ask>, why: &str) {
-        let verdict = |ask: Ask| Verdict {
-            token: ask.token,
-            digest: ask.digest,
-            context: ask.context,
-            evaluation: Evaluation {
-                result: Err(Fault::NotLoaded(why.to_owned())),
-                fuel: 0,
-                input: InputHash([0; 16]),
-            },
-        };
-        (self.deliver)(asks.into_iter().map(verdict).collect());
+impl Shelf {
+    /// Adds a program; others make room, whichever come first.
+    fn put(&mut self, program: &Arc<Program>) {
+        self.code_bytes += program.code_bytes();
+        let replaced = self.ready.insert(program.digest(), Arc::clone(program));
+        self.code_bytes -= replaced.map_or(0, |replaced| replaced.code_bytes());
+        while self.ready.len() > MAX_LOADED || self.code_bytes > MAX_LOADED_BYTES {
+            let other = self.ready.keys().copied().find(|digest| *digest != program.digest());
+            let Some(removed) = other.and_then(|digest| self.ready.remove(&digest)) else { break };
+            self.code_bytes -= removed.code_bytes();
+        }
     }
 }
 

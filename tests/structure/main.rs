@@ -58,6 +58,17 @@ fn each_large_dependency_is_named_in_one_place() {
     only_in(&["wasmtime", "wit_component", "wasmparser"], &["policy/"]);
     only_in(&["axum::", "use axum"], &["http/"]);
     only_in(&["reqwest", "clap::"], &["cli/"]);
+    only_in(&["rustix::process"], &["policy/child.rs"]);
+}
+
+/// Machine code becomes runnable in one place, which says why it may. Everything else is safe Rust.
+#[test]
+fn nothing_is_unsafe_but_machine_code() {
+    only_in(&["unsafe ", "unsafe_code"], &["policy/machine_code.rs"]);
+    only_in(
+        &["of_our_own("],
+        &["policy/machine_code.rs", "policy/compiler.rs", "policy/cache.rs", "policy/tests"],
+    );
 }
 
 /// The domain is pure: values and transitions, without IO, clock, waiting or formats.

@@ -6,6 +6,7 @@ mod answers;
 mod bench;
 mod client;
 mod compile;
+mod compile_policy;
 mod demo;
 mod interrupt;
 mod output;
@@ -31,6 +32,9 @@ enum Command {
     Serve(serve::Arguments),
     /// Measures what this machine does with this build.
     Bench(bench::Arguments),
+    /// Compiles the policy on standard input, for the broker that started this.
+    #[command(hide = true)]
+    CompilePolicy(compile_policy::Arguments),
 }
 
 /// Runs the command that the process was started with.
@@ -40,6 +44,7 @@ pub fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::CompilePolicy(arguments) => compile_policy::run(&arguments),
     };
     match result {
         Ok(code) => code,

@@ -1,5 +1,6 @@
 //! `broker serve`.
 
+use std::env;
 use std::error::Error;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -19,7 +20,7 @@ use tracing_subscriber::EnvFilter;
 use crate::dispatch::{Broker, Dispatcher, Options};
 use crate::engine::Durability;
 use crate::http::{Access, App, Server, router};
-use crate::policy::Limits;
+use crate::policy::{Compiler, Limits};
 
 /// The built-in policy, as its build left it.
 pub(super) static STANDARD: &[u8] = include_bytes!(env!("STANDARD_POLICY"));
@@ -70,6 +71,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         },
         evaluators: arguments.policy_threads,
         limits: Limits::default(),
+        compiler: Compiler::Child(this_executable()?),
         standard: STANDARD,
     };
     let (broker, dispatcher) = Broker::start(&arguments.data_dir, options)
@@ -84,6 +86,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     dispatcher.join()?;
     tracing::info!("stopped; everything is on disk");
     Ok(ExitCode::SUCCESS)
+}
+
+/// The file that this process runs, under a name that still means it after an upgrade has replaced the file.
+fn this_executable() -> io::Result<PathBuf> {
+    let name = env::current_exe()?;
+    Ok(if cfg!(target_os = "linux") { PathBuf::from("/proc/self/exe") } else { name })
 }
 
 async fn serve(

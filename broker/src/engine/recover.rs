@@ -237,6 +237,15 @@ impl Engine {
         self.pending.push(commit);
     }
 
+    /// The modules that decide for some subscription, each once, in the order of subscriptions; without the built-in
+    /// policy.
+    pub fn active_modules(&self) -> Vec<(RealmId, Digest)> {
+        let subscriptions: BTreeMap<_, _> = self.subscriptions.iter().collect();
+        let active = subscriptions.values().map(|it| (it.realm, it.revision.digest));
+        let mut seen = BTreeSet::from([self.standard.digest]);
+        active.filter(|(_, digest)| seen.insert(*digest)).collect()
+    }
+
     /// The bytes of a module, as they were uploaded.
     ///
     /// # Errors

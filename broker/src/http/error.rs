@@ -330,6 +330,8 @@ impl From<policy::Refusal> for Problem {
         let code = match &refusal {
             policy::Refusal::TooLarge { .. } => ErrorCode::PolicyTooLarge,
             policy::Refusal::Params(_) => ErrorCode::InvalidParams,
+            policy::Refusal::System(_) => ErrorCode::Internal,
+            policy::Refusal::Stopped => ErrorCode::ShuttingDown,
             _ => ErrorCode::InvalidPolicy,
         };
         Self { code, detail: refusal.to_string(), reason: Some(refusal.kind()) }

@@ -1,28 +1,22 @@
-//! From uploaded bytes to a [`Program`].
-//!
-//! What would keep the compiler busy for minutes is refused before it starts; what remains may still take some
-//! seconds of one core and hundreds of megabytes. So give this a thread, or a child process with limits of its
-//! own, that nothing else waits for.
+//! From uploaded bytes to a [`Program`], by way of the cache or the compiler. Blocks while it compiles: give it a
+//! thread that nothing else waits for.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use wasmparser::{Parser, Payload};
-use wasmtime::Engine;
 use wasmtime::component::{Component, ComponentExportIndex};
-use wit_component::ComponentEncoder;
 
 use crate::domain::decision::{Fault, cut};
 use crate::domain::digest::Digest;
 use crate::domain::name::{InvalidName, Name};
 
+use super::compile::invalid;
 use super::contract::INTERFACE;
+use super::machine_code::MachineCode;
 use super::output::Description;
 use super::program::{Guest, Program};
 use super::refusal::Refusal;
 use super::rehearsal::Rehearsal;
 use super::sandbox::Sandbox;
-use super::shape;
 
 impl Sandbox {
     /// Makes an upload ready and tries it with the params it is to run with.
@@ -45,7 +39,29 @@ impl Sandbox {
         if bytes.len() > limit {
             return Err(Refusal::TooLarge { size: bytes.len(), limit });
         }
-        let component = Component::from_binary(self.engine(), &component(bytes)?).map_err(invalid)?;
+        let digest = Digest::of(bytes);
+        if let Some(program) = self.load_compiled(digest, bytes.len()) {
+            return Ok(program);
+        }
+        let code = self.compile(bytes)?;
+        let program = self.assemble(digest, bytes.len(), &code)?;
+        if let Some(cache) = self.cache() {
+            cache.put(digest, &code);
+        }
+        Ok(program)
+    }
+
+    /// What was compiled before, unless it is of no use any more: then it will be replaced.
+    fn load_compiled(&self, digest: Digest, size: usize) -> Option<Arc<Program>> {
+        let code = self.cache()?.get(digest)?;
+        let program = self.assemble(digest, size, &code);
+        program
+            .inspect_err(|refusal| tracing::warn!(%digest, %refusal, "a compiled policy is of no use"))
+            .ok()
+    }
+
+    fn assemble(&self, digest: Digest, size: usize, code: &MachineCode) -> Result<Arc<Program>, Refusal> {
+        let component = code.component(self.engine())?;
         let imports = component.component_type();
         let imports: Vec<_> = imports.imports(self.engine()).map(|(name, _)| name.to_owned()).collect();
         if !imports.is_empty() {
@@ -54,7 +70,7 @@ impl Sandbox {
         let guest = self.link(&component)?;
         guest.typecheck()?;
         let description = guest.description()?;
-        Ok(Arc::new(Program { digest: Digest::of(bytes), size: bytes.len(), description, guest }))
+        Ok(Arc::new(Program { digest, size, code_bytes: code.bytes().len(), description, guest }))
     }
 
     fn link(&self, component: &Component) -> Result<Guest, Refusal> {
@@ -74,50 +90,6 @@ impl Sandbox {
             describe: function("describe")?,
         })
     }
-}
-
-/// The bytes as a component: as they are, or around the core module that they are.
-fn component(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
-    if Engine::detect_precompiled(bytes).is_some() {
-        return Err(Refusal::Precompiled);
-    }
-    if !Parser::is_component(bytes) && !Parser::is_core_wasm(bytes) {
-        return Err(Refusal::NotWasm);
-    }
-    shape::check(bytes)?;
-    if Parser::is_component(bytes) {
-        return Ok(Cow::Borrowed(bytes));
-    }
-    let imports = core_imports(bytes).map_err(|error| Refusal::Invalid(cut(error.to_string())))?;
-    if !imports.is_empty() {
-        return Err(Refusal::Imports(imports));
-    }
-    let mismatch = |error| Refusal::Contract(cut(format!("{error:#}")));
-    let (contract, _) = wit_component::metadata::decode(bytes).map_err(mismatch)?;
-    if contract.is_none() {
-        return Err(Refusal::NoContract);
-    }
-    // The engine validates what it compiles, and knows which proposals are allowed.
-    let mut encoder = ComponentEncoder::default();
-    let component = encoder.validate(false).module(bytes).and_then(|encoder| encoder.encode());
-    component.map(Cow::Owned).map_err(mismatch)
-}
-
-fn core_imports(bytes: &[u8]) -> wasmparser::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for payload in Parser::new(0).parse_all(bytes) {
-        if let Payload::ImportSection(imports) = payload? {
-            for import in imports.into_imports() {
-                let import = import?;
-                names.push(format!("{}.{}", import.module, import.name));
-            }
-        }
-    }
-    Ok(names)
-}
-
-fn invalid(error: wasmtime::Error) -> Refusal {
-    Refusal::Invalid(cut(format!("{error:#}")))
 }
 
 impl Guest {

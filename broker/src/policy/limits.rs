@@ -64,3 +64,22 @@ pub(super) const SLOTS: u32 = 128;
 pub(super) const KEEP_RESIDENT_BYTES: usize = 128 * KIB;
 /// How often the clock of the deadline ticks, so a call may run over by as much.
 pub(super) const TICK: Duration = Duration::from_millis(10);
+
+/// Processor time for compiling one module; 5 s. A policy in Rust takes 50 ms, the worst module that passes the
+/// bounds on its shape a few seconds.
+pub(super) const COMPILE_CPU: Duration = Duration::from_secs(5);
+/// Wall time for the same; 20 s. Only on a machine that is busy with other things does it end what processor time
+/// did not.
+pub(super) const COMPILE_DEADLINE: Duration = Duration::from_secs(20);
+/// Address space of a process that compiles; 512 MiB. The executable and its stacks take about 100 of them, a policy
+/// in Rust 25.
+pub(super) const COMPILE_MEMORY_BYTES: usize = 512 * MIB;
+/// The stack of the thread that compiles: the compiler recurses deeper than any policy may.
+pub(super) const COMPILE_STACK_BYTES: usize = 8 * MIB;
+/// What a module may compile to; 16 MiB, a hundred times what a policy in Rust does. It stays in memory while the
+/// policy is in use.
+pub(super) const COMPILED_BYTES: usize = 16 * MIB;
+/// Modules that are compiled at a time: an upload that takes long leaves a place for policies that are asked.
+pub(super) const COMPILERS: usize = 2;
+/// The folder of compiled policies; 256 MiB, more than a thousand of the ordinary kind. The oldest go first.
+pub(super) const CACHE_BYTES: u64 = 256 * MIB as u64;

@@ -23,6 +23,7 @@ use super::sandbox::Sandbox;
 pub struct Program {
     pub(super) digest: Digest,
     pub(super) size: usize,
+    pub(super) code_bytes: usize,
     pub(super) description: Description,
     pub(super) guest: Guest,
 }
@@ -36,6 +37,11 @@ impl Program {
     /// The size of the bytes as they were uploaded.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// The size of its machine code, which is most of what it takes in memory.
+    pub fn code_bytes(&self) -> usize {
+        self.code_bytes
     }
 
     /// What the policy says about itself.

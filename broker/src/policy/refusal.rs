@@ -3,6 +3,21 @@
 use crate::domain::decision::Fault;
 
 use super::contract::INTERFACE;
+use super::limits::{COMPILE_CPU, COMPILE_MEMORY_BYTES, COMPILED_BYTES};
+
+/// What there was too much of when a module was compiled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Cost {
+    /// Processor time, or wall time on a busy machine.
+    #[error("takes more than {} seconds", COMPILE_CPU.as_secs())]
+    Time,
+    /// Memory of the compiler.
+    #[error("takes more than {} MiB of memory", COMPILE_MEMORY_BYTES >> 20)]
+    Memory,
+    /// Machine code.
+    #[error("gives more than {} MiB of machine code", COMPILED_BYTES >> 20)]
+    Code,
+}
 
 /// Why bytes and params do not become a policy. The message says what to do about it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -49,6 +64,9 @@ pub enum Refusal {
     /// Malformed, too large in some dimension, or using a proposal that policies may not use.
     #[error("the module cannot be loaded: {0}")]
     Invalid(String),
+    /// Compiling it hits a limit of time, memory or size.
+    #[error("compiling the module {0}; make its functions, tables and data smaller")]
+    TooCostly(Cost),
     /// What it says about itself cannot be shown.
     #[error("the policy describes itself badly: {0}")]
     Description(String),
@@ -63,6 +81,24 @@ pub enum Refusal {
         /// How it broke.
         fault: Fault,
     },
+    /// The machine did not allow it, whatever the module.
+    #[error("the module could not be compiled: {0}")]
+    System(String),
+    /// The broker is stopping.
+    #[error("the broker is stopping")]
+    Stopped,
+}
+
+impl Cost {
+    pub(super) const ALL: [Self; 3] = [Self::Time, Self::Memory, Self::Code];
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Memory => "memory",
+            Self::Code => "code",
+        }
+    }
 }
 
 impl Refusal {
@@ -80,6 +116,9 @@ impl Refusal {
             Self::Description(_) => "description",
             Self::Params(_) => "params",
             Self::Fault { .. } => "fault",
+            Self::TooCostly(_) => "too_costly",
+            Self::System(_) => "system",
+            Self::Stopped => "stopped",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The engine that all policies share, and the clock that stops those that fuel does not.
 
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -8,12 +9,17 @@ use wasmtime::component::Linker;
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, Store};
 
 use crate::domain::decision::Fault;
+use crate::domain::receipt::Secret;
 
+use super::cache::Cache;
+use super::compiler::{Compiler, Workshop};
 use super::limits::{
     ANSWER_BYTES, CORE_INSTANCES, INSTANCE_BYTES, KEEP_RESIDENT_BYTES, Limits, SLOTS, TABLE_ELEMENTS, TABLES,
     TICK, WASM_STACK_BYTES,
 };
+use super::machine_code::MachineCode;
 use super::program::Guard;
+use super::refusal::Refusal;
 
 /// Where policies are made ready and run. Cheap to clone; its clock stops with the last clone and the last
 /// program made from it.
@@ -27,6 +33,8 @@ struct Inner {
     engine: Engine,
     linker: Linker<Guard>,
     deadline_ticks: u64,
+    workshop: Workshop,
+    cache: OnceLock<Cache>,
     _clock: Clock,
 }
 
@@ -42,12 +50,20 @@ pub enum SandboxError {
 }
 
 impl Sandbox {
+    /// Sets up an engine with these limits. It compiles in this process.
+    ///
+    /// # Errors
+    /// As [`Sandbox::with_compiler`].
+    pub fn new(limits: Limits) -> Result<Self, SandboxError> {
+        Self::with_compiler(limits, Compiler::Here)
+    }
+
     /// Sets up an engine with these limits.
     ///
     /// # Errors
     /// [`SandboxError`] when the address space for the pool or the clock's thread is not granted, or a limit
     /// is out of range.
-    pub fn new(limits: Limits) -> Result<Self, SandboxError> {
+    pub fn with_compiler(limits: Limits, compiler: Compiler) -> Result<Self, SandboxError> {
         let engine = Engine::new(&config(&limits)).map_err(|e| SandboxError::Engine(format!("{e:#}")))?;
         let clock = Clock::start(engine.clone())?;
         // The current tick has partly passed, hence one more.
@@ -55,8 +71,35 @@ impl Sandbox {
         let deadline_ticks = u64::try_from(deadline_ticks).unwrap_or(u64::MAX);
         // A linker without a definition: whatever a policy imports, there is nothing.
         let linker = Linker::new(&engine);
-        let inner = Inner { limits, engine, linker, deadline_ticks, _clock: clock };
+        let workshop = Workshop::open(compiler);
+        let cache = OnceLock::new();
+        let inner = Inner { limits, engine, linker, deadline_ticks, workshop, cache, _clock: clock };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Keeps what is compiled from now on in a folder, for the next start, and uses what is there. The secret is
+    /// what tells files of ours from others.
+    ///
+    /// # Errors
+    /// If the folder cannot be made or read.
+    pub fn keep_compiled(&self, folder: &Path, secret: &Secret) -> std::io::Result<()> {
+        let cache = Cache::open(folder, secret, &self.inner.engine)?;
+        // One that is there already goes on.
+        _ = self.inner.cache.set(cache);
+        Ok(())
+    }
+
+    /// Nothing is compiled any more; what is being compiled ends in [`Refusal::Stopped`].
+    pub fn stop_compiling(&self) {
+        self.inner.workshop.close();
+    }
+
+    pub(super) fn compile(&self, bytes: &[u8]) -> Result<MachineCode, Refusal> {
+        self.inner.workshop.compile(&self.inner.engine, &self.inner.limits, bytes)
+    }
+
+    pub(super) fn cache(&self) -> Option<&Cache> {
+        self.inner.cache.get()
     }
 
     /// What its policies may use.
@@ -85,6 +128,13 @@ impl Sandbox {
 }
 
 fn config(limits: &Limits) -> Config {
+    let mut config = compiler_config(limits);
+    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(limits)));
+    config
+}
+
+/// All that machine code depends on, without the gigabytes of address space that running it is prepared with.
+pub(super) fn compiler_config(limits: &Limits) -> Config {
     let mut config = Config::new();
     // What stops a guest.
     config.consume_fuel(true).epoch_interruption(true).max_wasm_stack(WASM_STACK_BYTES);
@@ -102,7 +152,6 @@ fn config(limits: &Limits) -> Config {
     // Not the 4 GiB that would spare bounds checks: 128 of those need half a terabyte of address space, which
     // a process with a limit does not get, and a decision is too short to tell the difference.
     config.memory_reservation(limits.memory_bytes as u64);
-    config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool(limits)));
     config
 }
 

@@ -2,6 +2,7 @@
 //! within it, one that does not and gets exactly that fault.
 
 mod admission;
+mod cache;
 mod cost;
 mod evaluators;
 mod guest;
