@@ -17,13 +17,14 @@ use super::body::Format;
 use super::candidate::{Candidate, Ready, Trial, trial};
 use super::error::ItemError;
 use super::shape::{DecisionBody, FaultBody, decision_body};
-use super::wire::{GivenDuration, JsonPayload, Pairs, WireDuration, WireTime, name, optional};
+use super::wire::{GivenDuration, JsonPayload, Pairs, WireDuration, WireTime, moment, name, optional};
 use super::{App, ErrorCode, Problem};
 use crate::domain::context::{ContextMessage, Load};
 use crate::domain::decision::{Decision, Fault};
 use crate::domain::id::{MessageId, TopicId};
 use crate::domain::limits::{MAX_PAGE, MAX_RECORD_FAILURES};
 use crate::domain::name::Name;
+use crate::domain::time::Timestamp;
 use crate::engine::{Command, Page, SubscriptionView};
 use crate::lab::backtest::{Change, action};
 use crate::lab::simulate::{Schedule, Step, simulate as play};
@@ -32,6 +33,8 @@ use crate::trials::NotTried;
 
 /// Seeds of one simulation.
 const MAX_SEEDS: u32 = 1_000;
+/// The text of a scenario.
+const MAX_SCENARIO_BYTES: usize = 4 * 1024;
 /// The seed unless another is asked for: the same question gets the same answer.
 const SEED: u64 = 42;
 /// Recorded failures of a backtest unless more are asked for.
@@ -47,6 +50,7 @@ pub(super) struct SimulateQuery {
     seed: Option<u64>,
     seeds: Option<u32>,
     work: Option<String>,
+    start: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -56,6 +60,7 @@ pub(super) struct SimulateBody {
     seed: Option<u64>,
     seeds: Option<u32>,
     work: Option<GivenDuration>,
+    start: Option<String>,
     revision: Option<u32>,
     params: Option<JsonPayload>,
     #[serde(default)]
@@ -154,18 +159,18 @@ pub(super) async fn simulate(
     let view = known(&app, &subscription).await?;
     let (candidate, asked) = match trial::<SimulateQuery, SimulateBody>(request).await? {
         Trial::Module(candidate, query) => {
-            let SimulateQuery { scenario, seed, seeds, work } = query;
+            let SimulateQuery { scenario, seed, seeds, work, start } = query;
             let work = work.map(GivenDuration::Text);
             let (message, load) = Default::default();
             let (revision, params) = (None, None);
-            (candidate, SimulateBody { scenario, seed, seeds, work, revision, params, message, load })
+            (candidate, SimulateBody { scenario, seed, seeds, work, start, revision, params, message, load })
         }
         Trial::Body(mut body) => {
             let candidate = Candidate::Revision { number: body.revision, params: body.params.take() };
             (candidate, body)
         }
     };
-    let scenario = scenario(&app, &asked)?;
+    let scenario = scenario(&asked)?;
     let seeds = asked.seeds.unwrap_or(1);
     if seeds == 0 || seeds > MAX_SEEDS {
         return Err(Problem::new(ErrorCode::InvalidBody, format!("seeds must be from 1 to {MAX_SEEDS}")));
@@ -207,7 +212,11 @@ pub(super) async fn simulate(
     Ok(format.ok(&answer))
 }
 
-fn scenario(app: &App, asked: &SimulateBody) -> Result<Scenario, Problem> {
+fn scenario(asked: &SimulateBody) -> Result<Scenario, Problem> {
+    if asked.scenario.len() > MAX_SCENARIO_BYTES {
+        let detail = format!("a scenario has at most {MAX_SCENARIO_BYTES} bytes");
+        return Err(Problem::new(ErrorCode::InvalidScenario, detail));
+    }
     let outcomes: Outcomes =
         asked.scenario.parse().map_err(|error: reprise_policy::testing::ScriptError| {
             Problem::new(ErrorCode::InvalidScenario, error.to_string())
@@ -218,7 +227,10 @@ fn scenario(app: &App, asked: &SimulateBody) -> Result<Scenario, Problem> {
             "the scenario has no outcome: such as \"timeout*3, ok\"",
         ));
     }
-    let start = app.broker.clock().now();
+    let start = match &asked.start {
+        None => Timestamp::from_millis(reprise_policy::testing::NOW),
+        Some(text) => moment("start", text)?,
+    };
     let given = &asked.message;
     let ttl = optional(given.ttl.as_ref(), "message.ttl")?;
     let load = &asked.load;
