@@ -91,6 +91,8 @@ fn store_and_policy_do_not_know_each_other() {
     never_in("policy", &above);
     never_in("store", &["crate::policy"]);
     never_in("policy", &["crate::store"]);
+    never_in("lab", &above);
+    never_in("lab", &["crate::store"]);
 }
 
 /// The engine runs under the simulator: it never waits and never asks what time it is.

@@ -271,6 +271,14 @@ impl Client {
         })
     }
 
+    /// Publishes a message on `t`, pulls it on `s` and nacks it with this item; gives its id and the decision.
+    #[track_caller]
+    pub(crate) fn fail_one(&self, item: Value) -> (String, Value) {
+        let id = self.publish("t", &json!(1));
+        let delivery = self.next("s");
+        (id, self.nack_with("s", &delivery.receipt, item)["decision"].clone())
+    }
+
     #[track_caller]
     pub(crate) fn revisions(&self, subscription: &str) -> Vec<Value> {
         let path = format!("/v1/subscriptions/{subscription}/policy/revisions");

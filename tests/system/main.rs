@@ -14,6 +14,10 @@
 //! - [`timing`]: delays, times to live, long polls.
 //! - [`settings`]: create, replace, change, list and delete topics and subscriptions.
 //! - [`policy_uploads`]: modules, parameters and revisions.
+//! - [`revisions`]: what each one did, and the way back.
+//! - [`records`]: what a policy was shown is kept, within bounds, and becomes a fixture.
+//! - [`lab`]: simulations and backtests.
+//! - [`shadow`]: a second policy is asked and changes nothing.
 //! - [`hostile_modules`]: what is not a policy is refused, and the broker goes on.
 //! - [`dead_letters`]: list, filter, inspect, replay, discard.
 //! - [`bad_input`]: a table of bad requests, each with its code, none with an effect.
@@ -29,10 +33,13 @@ mod bad_input;
 mod bad_receipts;
 mod dead_letters;
 mod hostile_modules;
+mod lab;
 mod life;
 mod payloads;
 mod policy_uploads;
 mod publishing;
+mod records;
+mod revisions;
 mod routes;
 mod rule_1_attempts;
 mod rule_2_causes;
@@ -42,5 +49,6 @@ mod rule_5_commits;
 mod rule_6_faults;
 mod rule_7_purity;
 mod settings;
+mod shadow;
 mod shutdown;
 mod timing;

@@ -137,6 +137,54 @@ const CASES: &[Case] = &[
         (400, "invalid_query", |w| w.broker.get("/v1/subscriptions/s/policy/revisions?page=2")),
     ),
     Case(
+        "POST /v1/subscriptions/{subscription}/policy/rollback",
+        (200, |w| w.broker.post("/v1/subscriptions/s/policy/rollback", &json!({}))),
+        (404, "revision_not_found", |w| {
+            w.broker.post("/v1/subscriptions/s/policy/rollback", &json!({ "revision": 99 }))
+        }),
+    ),
+    Case(
+        "GET /v1/subscriptions/{subscription}/policy/failures",
+        (200, |w| w.broker.get("/v1/subscriptions/s/policy/failures?limit=1")),
+        (400, "invalid_cursor", |w| w.broker.get("/v1/subscriptions/s/policy/failures?cursor=!")),
+    ),
+    Case(
+        "GET /v1/subscriptions/{subscription}/policy/failures/{number}/fixture",
+        (200, |w| w.broker.get("/v1/subscriptions/s/policy/failures/1/fixture")),
+        (404, "record_not_found", |w| w.broker.get("/v1/subscriptions/s/policy/failures/99/fixture")),
+    ),
+    Case(
+        "POST /v1/subscriptions/{subscription}/policy/simulate",
+        (200, |w| {
+            w.broker.post("/v1/subscriptions/s/policy/simulate", &json!({ "scenario": "timeout, ok" }))
+        }),
+        (400, "invalid_scenario", |w| {
+            w.broker.post("/v1/subscriptions/s/policy/simulate", &json!({ "scenario": "timeout**" }))
+        }),
+    ),
+    Case(
+        "POST /v1/subscriptions/{subscription}/policy/backtest",
+        (200, |w| w.broker.post("/v1/subscriptions/s/policy/backtest", &json!({ "last": 5 }))),
+        (409, "nothing_recorded", |w| w.broker.post("/v1/subscriptions/other/policy/backtest", &json!({}))),
+    ),
+    Case(
+        "PUT /v1/subscriptions/{subscription}/policy/shadow",
+        (201, |w| {
+            w.broker.put("/v1/subscriptions/s/policy/shadow", &json!({ "params": { "max_attempts": 2 } }))
+        }),
+        (409, "shadow_is_active", |w| w.broker.put("/v1/subscriptions/s/policy/shadow", &json!({}))),
+    ),
+    Case(
+        "GET /v1/subscriptions/{subscription}/policy/shadow",
+        (200, |w| w.broker.get("/v1/subscriptions/s/policy/shadow")),
+        (404, "shadow_not_found", |w| w.broker.get("/v1/subscriptions/other/policy/shadow")),
+    ),
+    Case(
+        "DELETE /v1/subscriptions/{subscription}/policy/shadow",
+        (204, |w| w.broker.delete("/v1/subscriptions/s/policy/shadow")),
+        (404, "shadow_not_found", |w| w.broker.delete("/v1/subscriptions/s/policy/shadow")),
+    ),
+    Case(
         "GET /v1/dead-letters",
         (200, |w| w.broker.get("/v1/dead-letters?subscription=s")),
         (404, "subscription_not_found", |w| w.broker.get("/v1/dead-letters?subscription=missing")),

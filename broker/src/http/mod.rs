@@ -4,12 +4,12 @@
 //! routes, [`error`] of all errors, [`wire`] of the values that travel. Start with [`router`].
 
 mod auth;
+mod backtest;
 mod body;
 mod candidate;
 mod dead_letters;
 mod error;
 mod failures;
-mod lab;
 mod leftover;
 mod messages;
 mod policies;
@@ -20,6 +20,7 @@ mod server;
 mod settle;
 mod shadow;
 mod shape;
+pub(crate) mod simulate;
 mod subscriptions;
 mod topics;
 mod wire;
@@ -90,8 +91,8 @@ fn routes() -> Router<App> {
         .route("/v1/subscriptions/{subscription}/policy/rollback", post(policies::rollback))
         .route("/v1/subscriptions/{subscription}/policy/failures", get(failures::list))
         .route("/v1/subscriptions/{subscription}/policy/failures/{number}/fixture", get(failures::fixture))
-        .route("/v1/subscriptions/{subscription}/policy/simulate", post(lab::simulate))
-        .route("/v1/subscriptions/{subscription}/policy/backtest", post(lab::backtest))
+        .route("/v1/subscriptions/{subscription}/policy/simulate", post(simulate::simulate))
+        .route("/v1/subscriptions/{subscription}/policy/backtest", post(backtest::backtest))
         .route(
             "/v1/subscriptions/{subscription}/policy/shadow",
             put(shadow::put).get(shadow::get).delete(shadow::delete),

@@ -8,9 +8,9 @@ use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 
 use super::auth::REALM;
+use super::backtest::{ExampleBody, verdict};
 use super::body::Format;
 use super::candidate::{Candidate, Trial, trial};
-use super::lab::{ExampleBody, verdict};
 use super::wire::{JsonOut, JsonPayload, WireTime, name};
 use super::{App, Problem};
 use crate::domain::name::Name;

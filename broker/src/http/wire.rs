@@ -130,6 +130,19 @@ impl Serialize for WireTime {
     }
 }
 
+/// A moment as given: RFC 3339 in UTC.
+///
+/// # Errors
+/// [`ErrorCode::InvalidBody`], naming the field.
+pub(super) fn moment(field: &str, text: &str) -> Result<Timestamp, Problem> {
+    let time = humantime::parse_rfc3339(text).ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let millis = time.and_then(|since| u64::try_from(since.as_millis()).ok());
+    millis.map(Timestamp::from_millis).ok_or_else(|| {
+        let detail = format!("{field}: give a moment in UTC such as \"2026-01-31T12:00:00Z\"");
+        Problem::new(ErrorCode::InvalidBody, detail)
+    })
+}
+
 const LAST_SECOND: u64 = 253_402_300_799;
 
 /// A JSON value that is kept as the bytes it was given in.

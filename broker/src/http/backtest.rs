@@ -1,7 +1,6 @@
-//! `.../policy/simulate` and `.../policy/backtest`: what a policy would do.
+//! `POST .../policy/backtest`: what another policy would have answered to recorded failures.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
@@ -9,7 +8,6 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use http_body_util::channel::{Channel, Sender};
-use reprise_policy::testing::Outcomes;
 use serde::{Deserialize, Serialize};
 
 use super::auth::REALM;
@@ -17,264 +15,21 @@ use super::body::Format;
 use super::candidate::{Candidate, Ready, Trial, trial};
 use super::error::ItemError;
 use super::shape::{DecisionBody, FaultBody, decision_body};
-use super::wire::{GivenDuration, JsonPayload, Pairs, WireDuration, WireTime, name, optional};
+use super::simulate::{PolicyBody, SpreadBody, known, policy_body};
+use super::wire::{JsonPayload, WireDuration, WireTime};
 use super::{App, ErrorCode, Problem};
-use crate::domain::context::{ContextMessage, Load};
 use crate::domain::decision::{Decision, Fault};
-use crate::domain::id::{MessageId, TopicId};
-use crate::domain::limits::{MAX_PAGE, MAX_RECORD_FAILURES};
+use crate::domain::limits::MAX_RECORD_FAILURES;
 use crate::domain::name::Name;
 use crate::engine::{Command, Page, SubscriptionView};
 use crate::lab::backtest::{Change, action};
-use crate::lab::simulate::{Schedule, Step, simulate as play};
-use crate::lab::{Backtest, Report, Rules, Scenario, Spread};
+use crate::lab::{Backtest, Report};
 use crate::trials::NotTried;
 
-/// Seeds of one simulation.
-const MAX_SEEDS: u32 = 1_000;
-/// The seed unless another is asked for: the same question gets the same answer.
-const SEED: u64 = 42;
 /// Recorded failures of a backtest unless more are asked for.
 const DEFAULT_LAST: u32 = 1_000;
 /// Recorded failures that a backtest asks about before others get their turn.
 const PIECE: usize = 100;
-
-/// What a simulation is of, beside the policy; with a module it comes in the query.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SimulateQuery {
-    scenario: String,
-    seed: Option<u64>,
-    seeds: Option<u32>,
-    work: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SimulateBody {
-    scenario: String,
-    seed: Option<u64>,
-    seeds: Option<u32>,
-    work: Option<GivenDuration>,
-    revision: Option<u32>,
-    params: Option<JsonPayload>,
-    #[serde(default)]
-    message: GivenMessage,
-    #[serde(default)]
-    load: GivenLoad,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct GivenMessage {
-    key: Option<String>,
-    attributes: Pairs,
-    content_type: Option<String>,
-    size: Option<u64>,
-    ttl: Option<GivenDuration>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct GivenLoad {
-    acked: u64,
-    failed: u64,
-    dead_lettered: u64,
-    backlog: u64,
-    in_flight: u64,
-    consecutive_failures: u64,
-}
-
-#[derive(Serialize)]
-struct PolicyBody {
-    name: String,
-    version: String,
-    digest: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    revision: Option<u32>,
-}
-
-#[derive(Serialize)]
-struct SimulateAnswer {
-    policy: PolicyBody,
-    scenario: String,
-    seed: u64,
-    steps: Vec<StepBody>,
-    end: &'static str,
-    total: WireDuration,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seeds: Option<SeedsBody>,
-}
-
-#[derive(Serialize)]
-struct StepBody {
-    attempt: u32,
-    failures: u32,
-    at: WireDuration,
-    cause: &'static str,
-    class: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after: Option<WireDuration>,
-    decision: DecisionBody,
-    fuel: u64,
-}
-
-/// Over many seeds, the first of which is the one that is shown step by step.
-#[derive(Serialize)]
-struct SeedsBody {
-    count: u32,
-    ends: BTreeMap<&'static str, u32>,
-    attempts: SpreadBody<u64>,
-    total: SpreadBody<WireDuration>,
-}
-
-#[derive(Serialize)]
-struct SpreadBody<T> {
-    p50: Option<T>,
-    p90: Option<T>,
-    p99: Option<T>,
-    max: Option<T>,
-}
-
-impl<T> SpreadBody<T> {
-    fn of<V: Copy + Ord>(spread: &Spread<V>, write: impl Fn(V) -> T) -> Self {
-        let at = |percent| spread.percentile(percent).map(&write);
-        Self { p50: at(50), p90: at(90), p99: at(99), max: at(100) }
-    }
-}
-
-pub(super) async fn simulate(
-    State(app): State<App>,
-    Path(subscription): Path<String>,
-    format: Format,
-    request: Request,
-) -> Result<Response, Problem> {
-    let view = known(&app, &subscription).await?;
-    let (candidate, asked) = match trial::<SimulateQuery, SimulateBody>(request).await? {
-        Trial::Module(candidate, query) => {
-            let SimulateQuery { scenario, seed, seeds, work } = query;
-            let work = work.map(GivenDuration::Text);
-            let (message, load) = Default::default();
-            let (revision, params) = (None, None);
-            (candidate, SimulateBody { scenario, seed, seeds, work, revision, params, message, load })
-        }
-        Trial::Body(mut body) => {
-            let candidate = Candidate::Revision { number: body.revision, params: body.params.take() };
-            (candidate, body)
-        }
-    };
-    let scenario = scenario(&app, &asked)?;
-    let seeds = asked.seeds.unwrap_or(1);
-    if seeds == 0 || seeds > MAX_SEEDS {
-        return Err(Problem::new(ErrorCode::InvalidBody, format!("seeds must be from 1 to {MAX_SEEDS}")));
-    }
-    let ready = candidate.ready(&app, &view.row.name).await?;
-    let rules = Rules::of(view.row.name.clone(), view.topic.clone(), &view.row.settings);
-    let first = asked.seed.unwrap_or(SEED);
-    let mut played: Option<Schedule> = None;
-    let (mut ends, mut attempts, mut totals) = (BTreeMap::new(), Vec::new(), Vec::new());
-    for seed in 0..seeds {
-        let (program, params) = (ready.program.clone(), ready.params.clone());
-        let (rules, scenario) = (rules.clone(), scenario.clone());
-        let seed = first.wrapping_add(seed.into());
-        let schedule =
-            app.broker.trials().run(move || play(&program, &params, &rules, &scenario, seed)).await?;
-        *ends.entry(schedule.end.as_str()).or_default() += 1;
-        attempts.push(schedule.steps.len() as u64);
-        totals.push(schedule.total);
-        played.get_or_insert(schedule);
-    }
-    let Some(schedule) = played else {
-        return Err(Problem::new(ErrorCode::Internal, "a simulation without a seed"));
-    };
-    let many = (seeds > 1).then(|| SeedsBody {
-        count: seeds,
-        ends,
-        attempts: SpreadBody::of(&Spread::of(attempts), |attempts| attempts),
-        total: SpreadBody::of(&Spread::of(totals), WireDuration),
-    });
-    let answer = SimulateAnswer {
-        policy: policy_body(&ready),
-        scenario: asked.scenario,
-        seed: first,
-        steps: schedule.steps.into_iter().map(|step| step_body(&rules.subscription, step)).collect(),
-        end: schedule.end.as_str(),
-        total: WireDuration(schedule.total),
-        seeds: many,
-    };
-    Ok(format.ok(&answer))
-}
-
-fn scenario(app: &App, asked: &SimulateBody) -> Result<Scenario, Problem> {
-    let outcomes: Outcomes =
-        asked.scenario.parse().map_err(|error: reprise_policy::testing::ScriptError| {
-            Problem::new(ErrorCode::InvalidScenario, error.to_string())
-        })?;
-    if outcomes.iter().next().is_none() {
-        return Err(Problem::new(
-            ErrorCode::InvalidScenario,
-            "the scenario has no outcome: such as \"timeout*3, ok\"",
-        ));
-    }
-    let start = app.broker.clock().now();
-    let given = &asked.message;
-    let ttl = optional(given.ttl.as_ref(), "message.ttl")?;
-    let load = &asked.load;
-    Ok(Scenario {
-        outcomes,
-        work: optional(asked.work.as_ref(), "work")?.unwrap_or(Duration::ZERO),
-        message: ContextMessage {
-            id: MessageId { topic: TopicId(1), sequence: 1 },
-            key: given.key.clone(),
-            attributes: given.attributes.0.clone(),
-            content_type: given.content_type.clone(),
-            size: given.size.unwrap_or(256),
-            published_at: start,
-            expires_at: ttl.map(|ttl| start + ttl),
-            payload: None,
-        },
-        load: Load {
-            acked: load.acked,
-            failed: load.failed,
-            dead_lettered: load.dead_lettered,
-            backlog: load.backlog,
-            in_flight: load.in_flight,
-            consecutive_failures: load.consecutive_failures,
-        },
-        start,
-    })
-}
-
-async fn known(app: &App, subscription: &str) -> Result<SubscriptionView, Problem> {
-    let name = name("subscription", subscription)?;
-    Ok(app.broker.call(|reply| Command::GetSubscription(REALM, name, reply)).await?)
-}
-
-fn policy_body(ready: &Ready) -> PolicyBody {
-    let description = ready.program.description();
-    PolicyBody {
-        name: description.name.clone(),
-        version: description.version.clone(),
-        digest: ready.program.digest().to_string(),
-        revision: ready.revision,
-    }
-}
-
-fn step_body(subscription: &Name, step: Step) -> StepBody {
-    StepBody {
-        attempt: step.attempt,
-        failures: step.failures,
-        at: WireDuration(step.at),
-        cause: step.failure.cause.as_str(),
-        class: step.failure.class,
-        code: step.failure.code,
-        retry_after: step.failure.retry_after.map(WireDuration),
-        decision: decision_body(subscription.as_str(), step.decision, None),
-        fuel: step.fuel,
-    }
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -413,7 +168,7 @@ impl Run {
         let mut after = None;
         while backtest.done() < self.last {
             let left = usize::try_from(self.last - backtest.done()).unwrap_or(usize::MAX);
-            let page = Page { after, limit: left.min(PIECE).min(MAX_PAGE) };
+            let page = Page { after, limit: left.min(PIECE) };
             let name = self.view.row.name.clone();
             let listed = broker.call(|reply| Command::ListRecorded(REALM, name, page, reply)).await?;
             after = listed.items.last().map(|view| view.failure.number);
@@ -451,7 +206,7 @@ impl Run {
             count,
         });
         BacktestAnswer {
-            policy: policy_body(&self.ready),
+            policy: policy_body(&self.ready.program, self.ready.revision),
             failures: counts.failures,
             changed: counts.changed,
             changes: changes.collect(),

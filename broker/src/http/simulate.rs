@@ -1,0 +1,318 @@
+//! `POST .../policy/simulate`: a delivery's whole life under a policy.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use reprise_policy::testing::{NOW, Outcomes, ScriptError};
+use serde::{Deserialize, Serialize};
+
+use super::auth::REALM;
+use super::body::Format;
+use super::candidate::{Candidate, Trial, trial};
+use super::shape::{DecisionBody, decision_body};
+use super::wire::{GivenDuration, JsonPayload, Pairs, WireDuration, moment, name, optional};
+use super::{App, ErrorCode, Problem};
+use crate::domain::context::{ContextMessage, Load};
+use crate::domain::id::{MessageId, TopicId};
+use crate::domain::name::Name;
+use crate::domain::settings::SubscriptionSettings;
+use crate::domain::time::Timestamp;
+use crate::engine::{Command, SubscriptionView};
+use crate::lab::simulate::{Schedule, Step, simulate as play};
+use crate::lab::{End, Rules, Scenario, Spread};
+use crate::policy::Program;
+
+/// Seeds of one simulation.
+const MAX_SEEDS: u32 = 1_000;
+/// The text of a scenario.
+const MAX_SCENARIO_BYTES: usize = 4 * 1024;
+/// The seed unless another is asked for: the same question gets the same answer.
+pub(crate) const SEED: u64 = 42;
+
+/// What a simulation is of, beside the policy; with a module it comes in the query.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SimulateQuery {
+    pub(crate) scenario: String,
+    pub(crate) seed: Option<u64>,
+    pub(crate) seeds: Option<u32>,
+    pub(crate) work: Option<String>,
+    pub(crate) start: Option<String>,
+}
+
+impl From<SimulateQuery> for SimulateBody {
+    fn from(query: SimulateQuery) -> Self {
+        let SimulateQuery { scenario, seed, seeds, work, start } = query;
+        let work = work.map(GivenDuration::Text);
+        let (message, load) = Default::default();
+        Self { scenario, seed, seeds, work, start, revision: None, params: None, message, load }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SimulateBody {
+    scenario: String,
+    seed: Option<u64>,
+    seeds: Option<u32>,
+    work: Option<GivenDuration>,
+    start: Option<String>,
+    revision: Option<u32>,
+    params: Option<JsonPayload>,
+    #[serde(default)]
+    message: GivenMessage,
+    #[serde(default)]
+    load: GivenLoad,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct GivenMessage {
+    key: Option<String>,
+    attributes: Pairs,
+    content_type: Option<String>,
+    size: Option<u64>,
+    ttl: Option<GivenDuration>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct GivenLoad {
+    acked: u64,
+    failed: u64,
+    dead_lettered: u64,
+    backlog: u64,
+    in_flight: u64,
+    consecutive_failures: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct PolicyBody {
+    name: String,
+    version: String,
+    digest: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<u32>,
+}
+
+/// What was played, step by step for the first seed.
+#[derive(Serialize)]
+pub(crate) struct SimulateAnswer {
+    policy: PolicyBody,
+    scenario: String,
+    seed: u64,
+    steps: Vec<StepBody>,
+    end: &'static str,
+    total: WireDuration,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seeds: Option<SeedsBody>,
+}
+
+#[derive(Serialize)]
+struct StepBody {
+    attempt: u32,
+    failures: u32,
+    at: WireDuration,
+    cause: &'static str,
+    class: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<WireDuration>,
+    decision: DecisionBody,
+    fuel: u64,
+}
+
+/// Over many seeds, the first of which is the one that is shown step by step.
+#[derive(Serialize)]
+struct SeedsBody {
+    count: u32,
+    ends: BTreeMap<&'static str, u32>,
+    attempts: SpreadBody<u64>,
+    total: SpreadBody<WireDuration>,
+}
+
+#[derive(Serialize)]
+pub(super) struct SpreadBody<T> {
+    p50: Option<T>,
+    p90: Option<T>,
+    p99: Option<T>,
+    max: Option<T>,
+}
+
+impl<T> SpreadBody<T> {
+    pub(super) fn of<V: Copy + Ord>(spread: &Spread<V>, write: impl Fn(V) -> T) -> Self {
+        let at = |percent| spread.percentile(percent).map(&write);
+        Self { p50: at(50), p90: at(90), p99: at(99), max: at(100) }
+    }
+}
+
+pub(super) async fn simulate(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+    format: Format,
+    request: Request,
+) -> Result<Response, Problem> {
+    let view = known(&app, &subscription).await?;
+    let (candidate, asked) = match trial::<SimulateQuery, SimulateBody>(request).await? {
+        Trial::Module(candidate, query) => (candidate, SimulateBody::from(query)),
+        Trial::Body(mut body) => {
+            let candidate = Candidate::Revision { number: body.revision, params: body.params.take() };
+            (candidate, body)
+        }
+    };
+    let scenario = scenario(&asked)?;
+    let seeds = seeds(&asked)?;
+    let ready = candidate.ready(&app, &view.row.name).await?;
+    let rules = Rules::of(view.row.name.clone(), view.topic.clone(), &view.row.settings);
+    let first = asked.seed.unwrap_or(SEED);
+    let mut schedules = Vec::new();
+    for seed in 0..seeds {
+        let (program, params) = (ready.program.clone(), ready.params.clone());
+        let (rules, scenario) = (rules.clone(), scenario.clone());
+        let seed = first.wrapping_add(seed.into());
+        let played = app.broker.trials().run(move || play(&program, &params, &rules, &scenario, seed));
+        schedules.push(played.await?);
+    }
+    let policy = policy_body(&ready.program, ready.revision);
+    Ok(format.ok(&answer(policy, asked.scenario, &rules.subscription, first, schedules)))
+}
+
+/// The same for a module that no broker has, with the settings of a new subscription.
+///
+/// # Errors
+/// As the route's.
+pub(crate) fn simulate_alone(
+    program: &Program,
+    params: &str,
+    asked: SimulateQuery,
+) -> Result<SimulateAnswer, Problem> {
+    let asked = SimulateBody::from(asked);
+    let played = scenario(&asked)?;
+    let (seeds, first) = (seeds(&asked)?, asked.seed.unwrap_or(SEED));
+    let rules =
+        Rules::of(name("subscription", "local")?, name("topic", "local")?, &SubscriptionSettings::default());
+    let each = |n: u32| play(program, params, &rules, &played, first.wrapping_add(n.into()));
+    let schedules = (0..seeds).map(each).collect();
+    Ok(answer(policy_body(program, None), asked.scenario, &rules.subscription, first, schedules))
+}
+
+fn seeds(asked: &SimulateBody) -> Result<u32, Problem> {
+    match asked.seeds.unwrap_or(1) {
+        seeds @ 1..=MAX_SEEDS => Ok(seeds),
+        _ => Err(Problem::new(ErrorCode::InvalidBody, format!("seeds must be from 1 to {MAX_SEEDS}"))),
+    }
+}
+
+fn answer(
+    policy: PolicyBody,
+    scenario: String,
+    subscription: &Name,
+    seed: u64,
+    schedules: Vec<Schedule>,
+) -> SimulateAnswer {
+    let mut ends = BTreeMap::new();
+    for schedule in &schedules {
+        *ends.entry(schedule.end.as_str()).or_default() += 1;
+    }
+    let count = schedules.len() as u32;
+    let attempts = Spread::of(schedules.iter().map(|schedule| schedule.steps.len() as u64));
+    let totals = Spread::of(schedules.iter().map(|schedule| schedule.total));
+    let seeds = (count > 1).then(|| SeedsBody {
+        count,
+        ends,
+        attempts: SpreadBody::of(&attempts, |attempts| attempts),
+        total: SpreadBody::of(&totals, WireDuration),
+    });
+    let first = schedules.into_iter().next();
+    let (steps, end, total) = first.map_or((Vec::new(), End::Pending, Duration::ZERO), |schedule| {
+        (schedule.steps, schedule.end, schedule.total)
+    });
+    SimulateAnswer {
+        policy,
+        scenario,
+        seed,
+        steps: steps.into_iter().map(|step| step_body(subscription, step)).collect(),
+        end: end.as_str(),
+        total: WireDuration(total),
+        seeds,
+    }
+}
+
+fn scenario(asked: &SimulateBody) -> Result<Scenario, Problem> {
+    if asked.scenario.len() > MAX_SCENARIO_BYTES {
+        let detail = format!("a scenario has at most {MAX_SCENARIO_BYTES} bytes");
+        return Err(Problem::new(ErrorCode::InvalidScenario, detail));
+    }
+    let outcomes: Outcomes = asked
+        .scenario
+        .parse()
+        .map_err(|error: ScriptError| Problem::new(ErrorCode::InvalidScenario, error.to_string()))?;
+    if outcomes.iter().next().is_none() {
+        return Err(Problem::new(
+            ErrorCode::InvalidScenario,
+            "the scenario has no outcome: such as \"timeout*3, ok\"",
+        ));
+    }
+    let start = match &asked.start {
+        None => Timestamp::from_millis(NOW),
+        Some(text) => moment("start", text)?,
+    };
+    let given = &asked.message;
+    let ttl = optional(given.ttl.as_ref(), "message.ttl")?;
+    let load = &asked.load;
+    Ok(Scenario {
+        outcomes,
+        work: optional(asked.work.as_ref(), "work")?.unwrap_or(Duration::ZERO),
+        message: ContextMessage {
+            id: MessageId { topic: TopicId(1), sequence: 1 },
+            key: given.key.clone(),
+            attributes: given.attributes.0.clone(),
+            content_type: given.content_type.clone(),
+            size: given.size.unwrap_or(256),
+            published_at: start,
+            expires_at: ttl.map(|ttl| start + ttl),
+            payload: None,
+        },
+        load: Load {
+            acked: load.acked,
+            failed: load.failed,
+            dead_lettered: load.dead_lettered,
+            backlog: load.backlog,
+            in_flight: load.in_flight,
+            consecutive_failures: load.consecutive_failures,
+        },
+        start,
+    })
+}
+
+pub(super) async fn known(app: &App, subscription: &str) -> Result<SubscriptionView, Problem> {
+    let name = name("subscription", subscription)?;
+    Ok(app.broker.call(|reply| Command::GetSubscription(REALM, name, reply)).await?)
+}
+
+pub(super) fn policy_body(program: &Program, revision: Option<u32>) -> PolicyBody {
+    let description = program.description();
+    PolicyBody {
+        name: description.name.clone(),
+        version: description.version.clone(),
+        digest: program.digest().to_string(),
+        revision,
+    }
+}
+
+fn step_body(subscription: &Name, step: Step) -> StepBody {
+    StepBody {
+        attempt: step.attempt,
+        failures: step.failures,
+        at: WireDuration(step.at),
+        cause: step.failure.cause.as_str(),
+        class: step.failure.class,
+        code: step.failure.code,
+        retry_after: step.failure.retry_after.map(WireDuration),
+        decision: decision_body(subscription.as_str(), step.decision, None),
+        fuel: step.fuel,
+    }
+}
