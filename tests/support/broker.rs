@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc;
 
+use super::process::Process;
 use super::{Client, PATIENCE, wait_for};
 
 /// A temporary folder with the data of one broker and the log of its processes.
@@ -105,6 +106,11 @@ impl Broker {
 
     pub(crate) fn folder(&self) -> &Folder {
         &self.folder
+    }
+
+    /// The process that runs.
+    pub(crate) fn process(&self) -> Process {
+        Process(self.process.as_ref().expect("it runs").id())
     }
 
     /// Ends the process at once, as `kill -9` does.

@@ -8,12 +8,14 @@ mod broker;
 mod client;
 pub(crate) mod guests;
 pub(crate) mod policies;
+mod process;
 mod socket;
 
 use std::time::{Duration, Instant};
 
 pub(crate) use broker::{Broker, Folder, Launch};
 pub(crate) use client::{Answer, Client, Delivery};
+pub(crate) use process::Process;
 pub(crate) use socket::Socket;
 
 /// The bound of every wait. It is only reached when something is broken.

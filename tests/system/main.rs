@@ -19,6 +19,8 @@
 //! - [`lab`]: simulations and backtests.
 //! - [`shadow`]: a second policy is asked and changes nothing.
 //! - [`hostile_modules`]: what is not a policy is refused, and the broker goes on.
+//! - [`compile_bombs`]: what is hard to compile is stopped, and nobody else notices.
+//! - [`starts`]: many policies do not delay a start.
 //! - [`dead_letters`]: list, filter, inspect, replay, discard.
 //! - [`bad_input`]: a table of bad requests, each with its code, none with an effect.
 //! - [`bad_receipts`]: stale, foreign and random receipts.
@@ -31,6 +33,7 @@ mod support;
 mod access;
 mod bad_input;
 mod bad_receipts;
+mod compile_bombs;
 mod dead_letters;
 mod hostile_modules;
 mod lab;
@@ -51,4 +54,5 @@ mod rule_7_purity;
 mod settings;
 mod shadow;
 mod shutdown;
+mod starts;
 mod timing;
