@@ -6,10 +6,14 @@ mod answers;
 mod bench;
 mod client;
 mod compile;
+mod connection;
 mod demo;
 mod interrupt;
+mod message;
 mod output;
+mod policy;
 mod serve;
+mod table;
 
 use std::process::ExitCode;
 
@@ -29,6 +33,10 @@ enum Command {
     Demo(demo::Arguments),
     /// Runs a broker on a data folder.
     Serve(serve::Arguments),
+    /// Writes, tests, tries and uploads policies.
+    Policy(policy::Arguments),
+    /// Looks into messages.
+    Message(message::Arguments),
     /// Measures what this machine does with this build.
     Bench(bench::Arguments),
 }
@@ -39,6 +47,8 @@ pub fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Policy(arguments) => policy::run(&arguments),
+        Command::Message(arguments) => message::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
     };
     match result {

@@ -76,6 +76,46 @@ impl Sandbox {
     }
 }
 
+/// Where a core module names the contract it was made for.
+const CONTRACT_SECTION: &str = "component-type";
+
+/// A component as small as it can be: without the sections that nobody reads at run time.
+///
+/// # Errors
+/// [`Refusal`] if the bytes are no module or component, or not one of the contract.
+pub fn pack(bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
+    component(&strip(bytes)?).map(Cow::into_owned)
+}
+
+/// A core module without its custom sections but the one that names the contract. A component is left as it is.
+fn strip(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
+    if !Parser::is_core_wasm(bytes) {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let mut kept = Vec::with_capacity(bytes.len());
+    let mut end = 0;
+    for payload in Parser::new(0).parse_all(bytes) {
+        let payload = payload.map_err(|error| Refusal::Invalid(cut(error.to_string())))?;
+        let (range, keep) = match &payload {
+            Payload::Version { range, .. } => (range.clone(), true),
+            Payload::CustomSection(section) => {
+                (section.range(), section.name().starts_with(CONTRACT_SECTION))
+            }
+            payload => match payload.as_section() {
+                Some((_, range)) => (range, true),
+                None => continue,
+            },
+        };
+        let next = usize::try_from(range.end).unwrap_or(usize::MAX);
+        if keep {
+            // With the head of the section, which is between the end of the last one and its contents.
+            kept.extend_from_slice(bytes.get(end..next).unwrap_or_default());
+        }
+        end = next;
+    }
+    Ok(Cow::Owned(kept))
+}
+
 /// The bytes as a component: as they are, or around the core module that they are.
 fn component(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
     if Engine::detect_precompiled(bytes).is_some() {

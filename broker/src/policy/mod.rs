@@ -20,6 +20,7 @@ mod turns;
 #[cfg(test)]
 mod tests;
 
+pub use admission::pack;
 pub use evaluators::{Ask, Asked, Evaluators};
 pub use limits::{HOST_STACK_BYTES, Limits, THREAD_STACK_BYTES, WASM_STACK_BYTES};
 pub use output::{Description, Param, ParamKind};

@@ -74,7 +74,7 @@ impl Sandbox {
 
     /// An empty store with full fuel, a fresh deadline and every limit armed.
     pub(super) fn store(&self) -> Result<Store<Guard>, Fault> {
-        let guard = Guard { memory_bytes: self.inner.limits.memory_bytes };
+        let guard = Guard { most_memory_bytes: self.inner.limits.memory_bytes, memory_bytes: 0 };
         let mut store = Store::new(&self.inner.engine, guard);
         store.limiter(|guard| guard);
         store.set_epoch_deadline(self.inner.deadline_ticks);
