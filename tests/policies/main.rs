@@ -21,6 +21,7 @@ use case::Case;
 /// is to be seen. `None` is for policies without a line of their own.
 const FUEL: &[(Option<&str>, u64)] = &[
     (Some("circuit-breaker"), 35_000),
+    (Some("crash-quarantine"), 34_000),
     (Some("deadline"), 18_000),
     (Some("http-status"), 8_000),
     (Some("rate-limited"), 8_000),
