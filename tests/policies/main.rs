@@ -20,6 +20,7 @@ use case::Case;
 /// What one decision of a policy may burn, about half as much again as it does: a change that makes decisions dearer
 /// is to be seen. `None` is for policies without a line of their own.
 const FUEL: &[(Option<&str>, u64)] = &[
+    (Some("business-hours"), 41_000),
     (Some("circuit-breaker"), 35_000),
     (Some("crash-quarantine"), 34_000),
     (Some("deadline"), 18_000),
