@@ -24,6 +24,7 @@ const FUEL: &[(Option<&str>, u64)] = &[
     (Some("circuit-breaker"), 35_000),
     (Some("crash-quarantine"), 34_000),
     (Some("deadline"), 18_000),
+    (Some("decorrelated-jitter"), 11_000),
     (Some("http-status"), 8_000),
     (Some("rate-limited"), 8_000),
     (Some("standard"), 17_000),
