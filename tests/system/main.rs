@@ -20,6 +20,7 @@
 //! - [`bad_receipts`]: stale, foreign and random receipts.
 //! - [`access`]: the operator's token, realms, addresses, one process per folder.
 //! - [`shutdown`]: an orderly end answers whoever waits.
+//! - [`workspace_policies`]: policies of the workspace whose effect shows only in a broker.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -44,3 +45,4 @@ mod rule_7_purity;
 mod settings;
 mod shutdown;
 mod timing;
+mod workspace_policies;
