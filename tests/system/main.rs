@@ -24,6 +24,7 @@
 //! - [`bad_receipts`]: stale, foreign and random receipts.
 //! - [`access`]: the operator's token, realms, addresses, one process per folder.
 //! - [`shutdown`]: an orderly end answers whoever waits.
+//! - [`workspace_policies`]: policies of the workspace whose effect shows only in a broker.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -52,3 +53,4 @@ mod settings;
 mod shadow;
 mod shutdown;
 mod timing;
+mod workspace_policies;

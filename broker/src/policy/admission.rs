@@ -5,18 +5,20 @@
 //! own, that nothing else waits for.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 
 use wasmparser::{Parser, Payload};
 use wasmtime::Engine;
 use wasmtime::component::{Component, ComponentExportIndex};
-use wit_component::ComponentEncoder;
+use wit_component::{ComponentEncoder, StringEncoding};
+use wit_parser::Resolve;
 
 use crate::domain::decision::{Fault, cut};
 use crate::domain::digest::Digest;
 use crate::domain::name::{InvalidName, Name};
 
-use super::contract::INTERFACE;
+use super::contract::{self, INTERFACE};
 use super::output::Description;
 use super::program::{Guest, Program};
 use super::refusal::Refusal;
@@ -132,15 +134,42 @@ fn component(bytes: &[u8]) -> Result<Cow<'_, [u8]>, Refusal> {
     if !imports.is_empty() {
         return Err(Refusal::Imports(imports));
     }
-    let mismatch = |error| Refusal::Contract(cut(format!("{error:#}")));
     let (contract, _) = wit_component::metadata::decode(bytes).map_err(mismatch)?;
-    if contract.is_none() {
-        return Err(Refusal::NoContract);
-    }
+    let bytes = match contract {
+        Some(_) => Cow::Borrowed(bytes),
+        None if exports_a_part(bytes) => Cow::Owned(with_contract(bytes)?),
+        None => return Err(Refusal::NoContract),
+    };
     // The engine validates what it compiles, and knows which proposals are allowed.
     let mut encoder = ComponentEncoder::default();
-    let component = encoder.validate(false).module(bytes).and_then(|encoder| encoder.encode());
+    let component = encoder.validate(false).module(&bytes).and_then(|encoder| encoder.encode());
     component.map(Cow::Owned).map_err(mismatch)
+}
+
+/// Whether a core module exports a function of the contract's interface, as one from a compiler that knows
+/// nothing of contracts does: the names say enough.
+fn exports_a_part(bytes: &[u8]) -> bool {
+    let exports = Parser::new(0).parse_all(bytes).filter_map(|payload| match payload {
+        Ok(Payload::ExportSection(exports)) => Some(exports.into_iter().flatten()),
+        _ => None,
+    });
+    let function = |name: &str| name.strip_prefix(INTERFACE).is_some_and(|rest| rest.starts_with('#'));
+    exports.flatten().any(|export| function(export.name))
+}
+
+/// The module with the section that the SDK's macro would have put there.
+fn with_contract(bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let mut resolve = Resolve::default();
+    let package = resolve.push_str("policy.wit", contract::TEXT).map_err(mismatch)?;
+    let world = resolve.select_world(&[package], None).map_err(mismatch)?;
+    let mut module = bytes.to_vec();
+    let encoding = StringEncoding::UTF8;
+    wit_component::embed_component_metadata(&mut module, &resolve, world, encoding).map_err(mismatch)?;
+    Ok(module)
+}
+
+fn mismatch(error: impl fmt::Display) -> Refusal {
+    Refusal::Contract(cut(format!("{error:#}")))
 }
 
 fn core_imports(bytes: &[u8]) -> wasmparser::Result<Vec<String>> {
@@ -168,7 +197,7 @@ impl Guest {
             let types = types.and(self.check(store, instance).map(drop));
             Ok(types.and(self.describe(store, instance).map(drop)))
         });
-        result.map_err(broke("start"))?.map_err(|error| Refusal::Contract(cut(format!("{error:#}"))))
+        result.map_err(broke("start"))?.map_err(mismatch)
     }
 
     fn description(&self) -> Result<Description, Refusal> {

@@ -25,9 +25,10 @@ pub enum Refusal {
     /// Machine code in wasmtime's wrapping, which nobody can check.
     #[error("this is precompiled machine code; upload the .wasm file that it was compiled from")]
     Precompiled,
-    /// A core module that does not say which world it was built for.
+    /// A core module that neither says which world it was built for nor exports a function of the contract.
     #[error(
-        "the module does not name the policy contract; build it with the policy SDK and its export! macro"
+        "the module does not name the policy contract; build it with the policy SDK and its export! macro, or export \
+         {INTERFACE}#decide, #check and #describe"
     )]
     NoContract,
     /// Built for something else, or for another shape of the contract.
