@@ -55,7 +55,7 @@ fn never_in(folder: &str, words: &[&str]) {
 #[test]
 fn each_large_dependency_is_named_in_one_place() {
     only_in(&["fjall"], &["store/durable"]);
-    only_in(&["wasmtime", "wit_component", "wasmparser"], &["policy/"]);
+    only_in(&["wasmtime", "wit_component", "wit_parser", "wasmparser"], &["policy/"]);
     only_in(&["axum::", "use axum"], &["http/"]);
     only_in(&["reqwest", "clap::"], &["cli/"]);
     only_in(&["rustix::process"], &["policy/child.rs"]);

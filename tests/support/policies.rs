@@ -1,4 +1,4 @@
-//! The policies of the workspace, compiled to wasm once per test process.
+//! The policies of the workspace, compiled to wasm once per test process, and the examples in other languages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,6 +32,24 @@ pub(crate) fn name(folder: &Path) -> String {
 pub(crate) fn module(name: &str) -> Vec<u8> {
     let path = built().join(format!("{}.wasm", name.replace('-', "_")));
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The policies among the examples that are written in other languages.
+pub(crate) const EXAMPLES: [&str; 2] = ["policy-in-c", "policy-in-wat"];
+
+/// The folder of an example.
+pub(crate) fn example_folder(name: &str) -> PathBuf {
+    workspace().join("examples").join(name)
+}
+
+/// The module of such an example, as its README uploads it: assembled from its text, or compiled before.
+pub(crate) fn example(name: &str) -> Vec<u8> {
+    let folder = example_folder(name);
+    let text = folder.join("policy.wat");
+    if text.exists() {
+        return wat::parse_file(text).expect("the example is valid text");
+    }
+    std::fs::read(folder.join("policy.wasm")).expect("the example is compiled")
 }
 
 /// Where the modules are, built at the first use.

@@ -26,6 +26,7 @@
 //! - [`bad_receipts`]: stale, foreign and random receipts.
 //! - [`access`]: the operator's token, realms, addresses, one process per folder.
 //! - [`shutdown`]: an orderly end answers whoever waits.
+//! - [`workspace_policies`]: policies of the workspace whose effect shows only in a broker.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -56,3 +57,4 @@ mod shadow;
 mod shutdown;
 mod starts;
 mod timing;
+mod workspace_policies;

@@ -1,13 +1,14 @@
 //! A broker as commands see it: its HTTP API, and its errors as a person should read them.
 
+use std::io::BufReader;
 use std::time::Duration;
 
-use reqwest::blocking::{Client as Http, RequestBuilder};
-use reqwest::header::CONTENT_TYPE;
+use reqwest::blocking::{Client as Http, RequestBuilder, Response};
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::answers::{List, Uploaded};
+use super::answers::List;
 
 /// Longer than any answer takes: a pull waits at most a minute.
 const TIMEOUT: Duration = Duration::from_secs(90);
@@ -52,6 +53,18 @@ struct Problem {
 pub(super) struct Client {
     http: Http,
     url: String,
+    token: Option<String>,
+}
+
+/// An answer that comes line by line.
+pub(super) type Lines = BufReader<Response>;
+
+/// A policy to be uploaded.
+#[derive(Clone, Debug)]
+pub(super) struct Module {
+    pub(super) bytes: Vec<u8>,
+    /// A JSON object.
+    pub(super) params: String,
 }
 
 impl Client {
@@ -59,12 +72,12 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Unreachable`] if the system does not allow it.
-    pub(super) fn new(url: &str) -> Result<Self, ClientError> {
+    pub(super) fn new(url: &str, token: Option<&str>) -> Result<Self, ClientError> {
         // A broker is a neighbour: a proxy meant for the wide world would only be in the way.
         let http = Http::builder().no_proxy().timeout(TIMEOUT).build();
         let url = url.trim_end_matches('/').to_owned();
         match http {
-            Ok(http) => Ok(Self { http, url }),
+            Ok(http) => Ok(Self { http, url, token: token.map(str::to_owned) }),
             Err(source) => Err(ClientError::Unreachable { url, source }),
         }
     }
@@ -95,19 +108,45 @@ impl Client {
         self.send(path, self.http.post(self.at(path)).json(body))
     }
 
-    /// Makes a module the policy of a subscription. `params` is a JSON object.
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) fn delete(&self, path: &str) -> Result<(), ClientError> {
+        self.answer(self.http.delete(self.at(path))).map(drop)
+    }
+
+    /// Puts a policy where one is taken.
     ///
     /// # Errors
     /// [`ClientError`]; refused if it is not a policy or takes no such parameters.
-    pub(super) fn put_policy(
+    pub(super) fn put_module<T: DeserializeOwned>(
         &self,
-        subscription: &str,
-        module: Vec<u8>,
-        params: &str,
-    ) -> Result<Uploaded, ClientError> {
-        let path = format!("/v1/subscriptions/{subscription}/policy");
-        let request = self.http.put(self.at(&path)).header(CONTENT_TYPE, "application/wasm");
-        self.send(&path, request.header("Broker-Policy-Params", params).body(module))
+        path: &str,
+        module: Module,
+    ) -> Result<T, ClientError> {
+        self.send(path, with(module, self.http.put(self.at(path))))
+    }
+
+    /// An answer that comes line by line.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) fn stream(&self, path: &str, body: &impl Serialize) -> Result<Lines, ClientError> {
+        self.lines(self.http.post(self.at(path)).json(body))
+    }
+
+    /// The same with a policy.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) fn stream_module(&self, path: &str, module: Module) -> Result<Lines, ClientError> {
+        self.lines(with(module, self.http.post(self.at(path))))
+    }
+
+    fn lines(&self, request: RequestBuilder) -> Result<Lines, ClientError> {
+        // It takes as long as it takes.
+        let request =
+            request.header(ACCEPT, "application/x-ndjson").timeout(Duration::from_secs(24 * 60 * 60));
+        Ok(BufReader::new(self.answer(request)?))
     }
 
     /// All items of a list; `path` has a query.
@@ -129,17 +168,38 @@ impl Client {
     }
 
     fn send<T: DeserializeOwned>(&self, path: &str, request: RequestBuilder) -> Result<T, ClientError> {
-        let unreachable = |source| ClientError::Unreachable { url: self.url.clone(), source };
-        let answer = request.send().map_err(unreachable)?;
-        let status = answer.status();
-        let body = answer.bytes().map_err(unreachable)?;
-        if !status.is_success()
-            && let Ok(Problem { code, detail }) = serde_json::from_slice(&body)
-        {
-            return Err(ClientError::Refused { code, detail });
-        }
+        let body = self.answer(request)?.bytes().map_err(|source| self.unreachable(source))?;
         serde_json::from_slice(&body).map_err(|source| ClientError::Garbled { path: path.to_owned(), source })
     }
+
+    /// The answer, if it is a good one.
+    fn answer(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+        let request = match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        };
+        let answer = request.send().map_err(|source| self.unreachable(source))?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let body = answer.bytes().map_err(|source| self.unreachable(source))?;
+        let problem = serde_json::from_slice(&body);
+        let Problem { code, detail } = problem.unwrap_or_else(|_| Problem {
+            code: status.to_string(),
+            detail: "it is not a broker".to_owned(),
+        });
+        Err(ClientError::Refused { code, detail })
+    }
+
+    fn unreachable(&self, source: reqwest::Error) -> ClientError {
+        ClientError::Unreachable { url: self.url.clone(), source }
+    }
+}
+
+fn with(module: Module, request: RequestBuilder) -> RequestBuilder {
+    let request = request.header(CONTENT_TYPE, "application/wasm");
+    request.header("Broker-Policy-Params", module.params).body(module.bytes)
 }
 
 /// The outer layers say no more than that there was a request.

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -73,19 +73,53 @@ pub(super) fn compile(source: Source<'_>, interrupt: &Interrupt) -> Result<PathB
     }
     find_target(source.workspace)?;
     let target_dir = target_dir(source.workspace);
-    let mut cargo = Command::new(program("CARGO", "cargo"))
+    let mut cargo = Command::new(program("CARGO", "cargo"));
+    cargo
         .args(["build", "--release", "--locked", "--target", TARGET, "--package", source.package])
         .arg("--manifest-path")
         .arg(&manifest)
         .arg("--target-dir")
         .arg(&target_dir)
         .current_dir(source.workspace)
+        .stdout(Stdio::null());
+    run(&mut cargo, interrupt)?;
+    Ok(target_dir.join(TARGET).join("release").join(source.library).with_extension("wasm"))
+}
+
+/// Compiles the policy of a crate on its own and returns what cargo says of it, as lines of JSON. Progress goes to
+/// standard error.
+///
+/// # Errors
+/// [`CompileError`], with the way out.
+pub(super) fn compile_crate(folder: &Path, interrupt: &Interrupt) -> Result<String, CompileError> {
+    let manifest = folder.join("Cargo.toml");
+    if !manifest.is_file() {
+        return Err(CompileError::NoSource(manifest));
+    }
+    find_target(folder)?;
+    let system = |error| CompileError::System("cargo", error);
+    let mut messages = tempfile::tempfile().map_err(system)?;
+    let mut cargo = Command::new(program("CARGO", "cargo"));
+    cargo
+        .args(["build", "--release", "--lib", "--target", TARGET])
+        .args(["--message-format", "json-render-diagnostics"])
+        .current_dir(folder)
+        .stdout(messages.try_clone().map_err(system)?);
+    run(&mut cargo, interrupt)?;
+    let mut text = String::new();
+    messages.rewind().map_err(system)?;
+    messages.read_to_string(&mut text).map_err(system)?;
+    Ok(text)
+}
+
+/// Runs cargo until it is done or the process is told to end.
+fn run(cargo: &mut Command, interrupt: &Interrupt) -> Result<(), CompileError> {
+    let mut cargo = cargo
         // Flags that are meant for the machine's own programs.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_BUILD_TARGET")
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
         .spawn()
         .map_err(|error| missing("cargo", error))?;
     let status = loop {
@@ -102,10 +136,7 @@ pub(super) fn compile(source: Source<'_>, interrupt: &Interrupt) -> Result<PathB
     };
     // A terminal's Ctrl-C may end cargo before it is noticed here.
     interrupt.check()?;
-    if !status.success() {
-        return Err(CompileError::Failed(status));
-    }
-    Ok(target_dir.join(TARGET).join("release").join(source.library).with_extension("wasm"))
+    if status.success() { Ok(()) } else { Err(CompileError::Failed(status)) }
 }
 
 /// Whether rustc has the standard library of the target, in the toolchain that the workspace chooses.
@@ -124,7 +155,7 @@ fn find_target(workspace: &Path) -> Result<(), CompileError> {
 }
 
 /// What the environment names, as cargo itself does, or whatever the path has.
-fn program(variable: &str, name: &str) -> OsString {
+pub(super) fn program(variable: &str, name: &str) -> OsString {
     env::var_os(variable).unwrap_or_else(|| name.into())
 }
 

@@ -7,10 +7,14 @@ mod bench;
 mod client;
 mod compile;
 mod compile_policy;
+mod connection;
 mod demo;
 mod interrupt;
+mod message;
 mod output;
+mod policy;
 mod serve;
+mod table;
 
 use std::process::ExitCode;
 
@@ -30,6 +34,10 @@ enum Command {
     Demo(demo::Arguments),
     /// Runs a broker on a data folder.
     Serve(serve::Arguments),
+    /// Writes, tests, tries and uploads policies.
+    Policy(policy::Arguments),
+    /// Looks into messages.
+    Message(message::Arguments),
     /// Measures what this machine does with this build.
     Bench(bench::Arguments),
     /// Compiles the policy on standard input, for the broker that started this.
@@ -43,6 +51,8 @@ pub fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Policy(arguments) => policy::run(&arguments),
+        Command::Message(arguments) => message::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::CompilePolicy(arguments) => compile_policy::run(&arguments),
     };

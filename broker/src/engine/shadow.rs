@@ -240,7 +240,7 @@ impl Engine {
             }
             let same = is_same(&ask.decided, &would);
             let context = ask.context;
-            stats.count((!same).then(|| Difference {
+            stats.count((!same).then_some(Difference {
                 at: context.now,
                 message_id: context.message.id,
                 class: context.failure.class,

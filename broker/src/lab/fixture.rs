@@ -34,6 +34,14 @@ pub enum CaseError {
     /// The policy answered something else.
     #[error("{0}")]
     Differs(FixtureError),
+    /// The decision is right, and burnt more fuel than the case allows.
+    #[error("it burns {fuel} fuel, {most} are allowed")]
+    Dear {
+        /// What it burnt.
+        fuel: u64,
+        /// What it may burn.
+        most: u64,
+    },
     /// The policy broke.
     #[error("{call}: {fault}")]
     Broke {
@@ -42,6 +50,15 @@ pub enum CaseError {
         /// How it broke.
         fault: Fault,
     },
+}
+
+/// What a decision took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Took {
+    /// Fuel burnt.
+    pub fuel: u64,
+    /// Linear memory.
+    pub memory_bytes: usize,
 }
 
 impl Case {
@@ -69,21 +86,25 @@ impl Case {
         self.fixture.expects_refusal()
     }
 
-    /// Asks the policy, and tells how much fuel the decision burnt.
+    /// Asks the policy, and tells what the decision took.
     ///
     /// # Errors
-    /// [`CaseError::Differs`] or [`CaseError::Broke`].
-    pub fn holds(&self, program: &Program) -> Result<u64, CaseError> {
+    /// [`CaseError::Differs`], [`CaseError::Broke`] or [`CaseError::Dear`].
+    pub fn holds(&self, program: &Program) -> Result<Took, CaseError> {
         let broke = |call| move |fault| CaseError::Broke { call, fault };
         let verdict = program.check(self.fixture.params()).map_err(broke("check"))?;
         self.fixture.compare_check(verdict.err().as_deref()).map_err(CaseError::Differs)?;
         if self.fixture.expects_refusal() {
-            return Ok(0);
+            return Ok(Took::default());
         }
-        let evaluation = program.decide(&self.context);
+        let (evaluation, memory_bytes) = program.measure(&self.context);
         let answer = evaluation.result.map_err(broke("decide"))?;
         self.fixture.compare_decision(&decision(answer)).map_err(CaseError::Differs)?;
-        Ok(evaluation.fuel)
+        let fuel = evaluation.fuel;
+        match self.fixture.max_fuel() {
+            Some(most) if fuel > most => Err(CaseError::Dear { fuel, most }),
+            _ => Ok(Took { fuel, memory_bytes }),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::domain::digest::Digest;
 use crate::domain::name::{InvalidName, Name};
 
 use super::compile::invalid;
+use super::component::mismatch;
 use super::contract::INTERFACE;
 use super::machine_code::MachineCode;
 use super::output::Description;
@@ -100,7 +101,7 @@ impl Guest {
             let types = types.and(self.check(store, instance).map(drop));
             Ok(types.and(self.describe(store, instance).map(drop)))
         });
-        result.map_err(broke("start"))?.map_err(|error| Refusal::Contract(cut(format!("{error:#}"))))
+        result.map_err(broke("start"))?.map_err(mismatch)
     }
 
     fn description(&self) -> Result<Description, Refusal> {

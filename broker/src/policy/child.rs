@@ -25,7 +25,7 @@ use super::limits::{
     COMPILE_CPU, COMPILE_DEADLINE, COMPILE_MEMORY_BYTES, COMPILE_STACK_BYTES, COMPILED_BYTES, COMPILERS,
     Limits,
 };
-use super::refusal::{Cost, Refusal};
+use super::refusal::{Refusal, TooMuch};
 use super::sandbox::compiler_config;
 
 /// The kind of an answer that is no refusal.
@@ -73,7 +73,7 @@ impl Children {
                 Ok(_) => select! {
                     recv(answered) -> talked => talked.map_err(|_| system(ErrorKind::BrokenPipe.into())),
                     recv(self.stopped) -> _ => Err(Refusal::Stopped),
-                    default(COMPILE_DEADLINE) => Err(Refusal::TooCostly(Cost::Time)),
+                    default(COMPILE_DEADLINE) => Err(Refusal::TooCostly(TooMuch::Time)),
                 },
                 Err(error) => Err(system(error)),
             };
@@ -151,10 +151,10 @@ fn end(child: &mut Child) -> io::Result<ExitStatus> {
 fn cause_of(status: Option<ExitStatus>) -> Refusal {
     let is = |signal: Signal| status.and_then(|status| status.signal()) == Some(signal.as_raw());
     if is(Signal::XCPU) || is(Signal::KILL) {
-        Refusal::TooCostly(Cost::Time)
+        Refusal::TooCostly(TooMuch::Time)
     } else if is(Signal::ABORT) || is(Signal::SEGV) {
         // An allocation that fails aborts, and so does a stack that ends.
-        Refusal::TooCostly(Cost::Memory)
+        Refusal::TooCostly(TooMuch::Memory)
     } else {
         Refusal::System("the compiler did not answer".to_owned())
     }
@@ -243,7 +243,7 @@ fn read_answer(bytes: &[u8]) -> Option<Result<Vec<u8>, Refusal>> {
         "no_contract" => Refusal::NoContract,
         "not_wasm" => Refusal::NotWasm,
         "precompiled" => Refusal::Precompiled,
-        "too_costly" => Refusal::TooCostly(Cost::ALL.into_iter().find(|cost| cost.as_str() == text())?),
+        "too_costly" => Refusal::TooCostly(TooMuch::ALL.into_iter().find(|cost| cost.as_str() == text())?),
         "system" => Refusal::System(text()),
         _ => return None,
     };
@@ -266,7 +266,7 @@ mod tests {
             Refusal::Precompiled,
             Refusal::System(String::new()),
         ];
-        let costs = Cost::ALL.map(|cost| Err(Refusal::TooCostly(cost)));
+        let costs = TooMuch::ALL.map(|cost| Err(Refusal::TooCostly(cost)));
         let answers =
             refusals.map(Err).into_iter().chain(costs).chain([Ok(vec![0, b'\n', 7]), Ok(Vec::new())]);
         for answer in answers {

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use wasmtime::Engine;
 
 use super::child::Children;
-use super::compile::{compile, glance};
+use super::compile::compile;
+use super::component::glance;
 use super::limits::Limits;
 use super::machine_code::MachineCode;
 use super::refusal::Refusal;

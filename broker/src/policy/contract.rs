@@ -9,5 +9,8 @@ wasmtime::component::bindgen!({
 
 pub(super) use exports::reprise::policy::policy as types;
 
+/// The contract itself, for modules that keep to it without naming it.
+pub(super) const TEXT: &str = include_str!("../../../policy-sdk/wit/policy.wit");
+
 /// The exported interface, as import and export lists spell it.
 pub(super) const INTERFACE: &str = "reprise:policy/policy@0.1.0";

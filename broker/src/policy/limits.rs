@@ -62,6 +62,9 @@ pub(super) const SLOTS: u32 = 128;
 /// Memory of a slot that is wiped in place instead of given back to the kernel: faulting pages in again
 /// costs more than clearing them, up to about here.
 pub(super) const KEEP_RESIDENT_BYTES: usize = 128 * KIB;
+/// Initial memory that is kept as one image, whatever its gaps; 1 MiB, as a module's data is no larger. Images with
+/// larger gaps are put together from their pieces for each call.
+pub(super) const DENSE_IMAGE_BYTES: u64 = MIB as u64;
 /// How often the clock of the deadline ticks, so a call may run over by as much.
 pub(super) const TICK: Duration = Duration::from_millis(10);
 

@@ -52,12 +52,18 @@ impl Program {
     /// Asks what to do with a delivery whose attempt ended badly. Equal contexts give equal evaluations,
     /// but for [`Fault::Time`] and [`Fault::NotLoaded`], which depend on the machine.
     pub fn decide(&self, context: &Context) -> Evaluation {
+        self.measure(context).0
+    }
+
+    /// The same, with the linear memory that the policy had in the end, in bytes.
+    pub fn measure(&self, context: &Context) -> (Evaluation, usize) {
         let input = Input::new(context);
         let view = input.lend();
         let hash = input::hash(&view);
-        let (result, fuel) =
+        let (result, cost) =
             self.guest.run(|store, instance| self.guest.decide(store, instance)?.call(store, (view,)));
-        Evaluation { result: result.map(|(decision,)| decision.into()), fuel, input: hash }
+        let result = result.map(|(decision,)| decision.into());
+        (Evaluation { result, fuel: cost.fuel, input: hash }, cost.memory_bytes)
     }
 
     /// Asks whether these parameters are good; the inner error is the policy's text for people.
@@ -119,10 +125,10 @@ impl Guest {
     pub(super) fn run<R>(
         &self,
         call: impl FnOnce(&mut Store<Guard>, Instance) -> wasmtime::Result<R>,
-    ) -> (Result<R, Fault>, u64) {
+    ) -> (Result<R, Fault>, Cost) {
         let mut store = match self.sandbox.store() {
             Ok(store) => store,
-            Err(fault) => return (Err(fault), 0),
+            Err(fault) => return (Err(fault), Cost::default()),
         };
         let run = || self.pre.instantiate(&mut store).and_then(|instance| call(&mut store, instance));
         // A bug in the engine, found by a hostile guest, must not take the thread with it. Nothing it may have
@@ -132,7 +138,8 @@ impl Guest {
             Err(_) => Err(Fault::NotLoaded("the sandbox panicked".to_owned())),
         };
         let left = store.get_fuel().unwrap_or(0);
-        (result, self.sandbox.limits().fuel.saturating_sub(left))
+        let fuel = self.sandbox.limits().fuel.saturating_sub(left);
+        (result, Cost { fuel, memory_bytes: store.data().memory_bytes })
     }
 }
 
@@ -156,6 +163,15 @@ pub(super) fn fault(error: wasmtime::Error) -> Fault {
 /// Says no to memory that a guest may not have. Failing the guest at once, instead of letting it handle the
 /// refusal, gives the fault its right name: Rust guests answer a failed allocation with a plain trap.
 pub(super) struct Guard {
+    pub(super) most_memory_bytes: usize,
+    /// What it has by now.
+    pub(super) memory_bytes: usize,
+}
+
+/// What one call took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cost {
+    pub(super) fuel: u64,
     pub(super) memory_bytes: usize,
 }
 
@@ -165,7 +181,11 @@ struct TooMuchMemory;
 
 impl ResourceLimiter for Guard {
     fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        if desired > self.memory_bytes { Err(TooMuchMemory.into()) } else { Ok(true) }
+        if desired > self.most_memory_bytes {
+            return Err(TooMuchMemory.into());
+        }
+        self.memory_bytes = self.memory_bytes.max(desired);
+        Ok(true)
     }
 
     fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {

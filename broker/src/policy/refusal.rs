@@ -7,7 +7,7 @@ use super::limits::{COMPILE_CPU, COMPILE_MEMORY_BYTES, COMPILED_BYTES};
 
 /// What there was too much of when a module was compiled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Cost {
+pub enum TooMuch {
     /// Processor time, or wall time on a busy machine.
     #[error("takes more than {} seconds", COMPILE_CPU.as_secs())]
     Time,
@@ -40,9 +40,10 @@ pub enum Refusal {
     /// Machine code in wasmtime's wrapping, which nobody can check.
     #[error("this is precompiled machine code; upload the .wasm file that it was compiled from")]
     Precompiled,
-    /// A core module that does not say which world it was built for.
+    /// A core module that neither says which world it was built for nor exports a function of the contract.
     #[error(
-        "the module does not name the policy contract; build it with the policy SDK and its export! macro"
+        "the module does not name the policy contract; build it with the policy SDK and its export! macro, or export \
+         {INTERFACE}#decide, #check and #describe"
     )]
     NoContract,
     /// Built for something else, or for another shape of the contract.
@@ -66,7 +67,7 @@ pub enum Refusal {
     Invalid(String),
     /// Compiling it hits a limit of time, memory or size.
     #[error("compiling the module {0}; make its functions, tables and data smaller")]
-    TooCostly(Cost),
+    TooCostly(TooMuch),
     /// What it says about itself cannot be shown.
     #[error("the policy describes itself badly: {0}")]
     Description(String),
@@ -89,7 +90,7 @@ pub enum Refusal {
     Stopped,
 }
 
-impl Cost {
+impl TooMuch {
     pub(super) const ALL: [Self; 3] = [Self::Time, Self::Memory, Self::Code];
 
     pub(super) const fn as_str(self) -> &'static str {

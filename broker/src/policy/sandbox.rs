@@ -14,8 +14,8 @@ use crate::domain::receipt::Secret;
 use super::cache::Cache;
 use super::compiler::{Compiler, Workshop};
 use super::limits::{
-    ANSWER_BYTES, CORE_INSTANCES, INSTANCE_BYTES, KEEP_RESIDENT_BYTES, Limits, SLOTS, TABLE_ELEMENTS, TABLES,
-    TICK, WASM_STACK_BYTES,
+    ANSWER_BYTES, CORE_INSTANCES, DENSE_IMAGE_BYTES, INSTANCE_BYTES, KEEP_RESIDENT_BYTES, Limits, SLOTS,
+    TABLE_ELEMENTS, TABLES, TICK, WASM_STACK_BYTES,
 };
 use super::machine_code::MachineCode;
 use super::program::Guard;
@@ -117,7 +117,7 @@ impl Sandbox {
 
     /// An empty store with full fuel, a fresh deadline and every limit armed.
     pub(super) fn store(&self) -> Result<Store<Guard>, Fault> {
-        let guard = Guard { memory_bytes: self.inner.limits.memory_bytes };
+        let guard = Guard { most_memory_bytes: self.inner.limits.memory_bytes, memory_bytes: 0 };
         let mut store = Store::new(&self.inner.engine, guard);
         store.limiter(|guard| guard);
         store.set_epoch_deadline(self.inner.deadline_ticks);
@@ -149,6 +149,8 @@ pub(super) fn compiler_config(limits: &Limits) -> Config {
     // What only costs: a trap is told by its name, nobody walks the stack.
     config.wasm_backtrace_max_frames(None).generate_address_map(false).native_unwind_info(false);
     config.memory_init_cow(true).memory_may_move(false);
+    // Without it two bytes, at both ends of the memory, would make an image of all of it.
+    config.memory_guaranteed_dense_image_size(DENSE_IMAGE_BYTES);
     // Not the 4 GiB that would spare bounds checks: 128 of those need half a terabyte of address space, which
     // a process with a limit does not get, and a decision is too short to tell the difference.
     config.memory_reservation(limits.memory_bytes as u64);

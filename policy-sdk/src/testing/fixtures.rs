@@ -62,6 +62,7 @@ pub struct Fixture {
     params: String,
     context: ContextBuilder,
     expect: Expectation,
+    max_fuel: Option<u64>,
 }
 
 /// Why a file is not a case, or a policy does not meet one.
@@ -143,7 +144,7 @@ impl Fixture {
     pub fn parse(text: &str) -> Result<Self, FixtureError> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| FixtureError::new("file", error.to_string()))?;
-        let case = Fields::of("case", &value, &["name", "params", "context", "expect"])?;
+        let case = Fields::of("case", &value, &["name", "params", "context", "expect", "max_fuel"])?;
         let expect = Expectation::read(case.object("expect")?)?;
         let params = case.get("params").map_or("{}".into(), Value::to_string);
         let context = match case.get("context") {
@@ -155,7 +156,14 @@ impl Fixture {
             context: context.params(params.clone()),
             params,
             expect,
+            max_fuel: case.whole("max_fuel")?,
         })
+    }
+
+    /// The most fuel that the decision may burn in the sandbox; natively there is none to burn.
+    #[must_use]
+    pub fn max_fuel(&self) -> Option<u64> {
+        self.max_fuel
     }
 
     /// What the case is about.

@@ -30,7 +30,7 @@ use self::stage::Stage;
 use self::story::Story;
 use self::worker::{Attempted, Event};
 use super::answers::{Attempt, MessageView, Published, Standing};
-use super::client::Client;
+use super::client::{Client, Module};
 use super::compile::{CompileError, Source, compile};
 use super::interrupt::Interrupt;
 
@@ -68,12 +68,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     story.heading("Reprise: a message broker whose retry policies are programs")?;
     let (module, from) = module(arguments, &interrupt)?;
     let stage = Stage::set()?;
-    let client = Client::new(stage.url())?;
+    let client = Client::new(stage.url(), None)?;
     story.fact("broker", &format!("{}, on a temporary folder", stage.url()))?;
     let _: Value = client.put(&format!("/v1/topics/{TOPIC}"), &json!({}))?;
     let settings = json!({"topic": TOPIC, "lease": LEASE});
     let _: Value = client.put(&format!("/v1/subscriptions/{SUBSCRIPTION}"), &settings)?;
-    let uploaded = client.put_policy(SUBSCRIPTION, module, &arguments.params)?;
+    let module = Module { bytes: module, params: arguments.params.clone() };
+    let uploaded = client.put_module(&format!("/v1/subscriptions/{SUBSCRIPTION}/policy"), module)?;
     story.policy(&uploaded, &from)?;
     let entries = publish(&client, &story)?;
     story.begin(entries.len())?;

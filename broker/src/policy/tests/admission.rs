@@ -89,14 +89,40 @@ fn machine_code_is_refused() {
 
 #[test]
 fn a_module_without_the_contract_is_refused() {
-    let bare = wat::parse_str(Guest::default().text()).expect("valid text");
-    assert_eq!(refusal(&bare), Refusal::NoContract);
+    assert_eq!(refusal(&wat::parse_str("(module)").expect("valid text")), Refusal::NoContract);
+    for name in
+        ["reprise:policy/policy@0.2.0", "reprise:policy/policy", "policy", "reprise:policy/policy@0.1.00"]
+    {
+        let elsewhere = Guest::default().text().replace("reprise:policy/policy@0.1.0", name);
+        assert_eq!(refusal(&wat::parse_str(elsewhere).expect("valid text")), Refusal::NoContract, "{name}");
+    }
     let other = Guest::default().module_for("package other:thing; world w { export run: func(); }");
     assert!(matches!(refusal(&other), Refusal::Contract(_)));
     let empty = Guest::default().module_for("package other:thing; world w { }");
     assert_eq!(refusal(&empty), Refusal::MissingExport("reprise:policy/policy@0.1.0".to_owned()));
     let component = wat::parse_str("(component)").expect("valid text");
     assert_eq!(refusal(&component), Refusal::MissingExport("reprise:policy/policy@0.1.0".to_owned()));
+}
+
+/// Compilers that know nothing of contracts leave no section that names one; the exports say as much.
+#[test]
+fn a_module_may_keep_to_the_contract_without_naming_it() {
+    let bare = |guest: &Guest| wat::parse_str(guest.text()).expect("valid text");
+    let guest = Guest::default();
+    let (program, rehearsal) = sandbox().admit(&bare(&guest), "{}").expect("admitted");
+    assert_eq!(program.digest(), Digest::of(&bare(&guest)), "of the bytes as they were uploaded");
+    let (named, named_rehearsal) = sandbox().admit(&guest.module(), "{}").expect("admitted");
+    assert_eq!((program.description(), &rehearsal), (named.description(), &named_rehearsal));
+
+    let silent = Guest { describes: false, ..Guest::default() };
+    assert_eq!(refusal(&bare(&silent)), refusal(&silent.module()));
+    let importing = Guest { imports: r#"(import "env" "now" (func))"#.to_owned(), ..Guest::default() };
+    assert_eq!(refusal(&bare(&importing)), Refusal::Imports(vec!["env.now".to_owned()]));
+    let other_type = guest.text().replace("(param $context i32)", "(param $context i64)");
+    let Refusal::Contract(text) = refusal(&wat::parse_str(other_type).expect("valid text")) else {
+        panic!("not about the contract")
+    };
+    assert!(text.contains("type mismatch") && text.contains("#decide"), "{text}");
 }
 
 #[test]

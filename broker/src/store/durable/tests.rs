@@ -107,7 +107,7 @@ fn the_folder_is_private() {
 fn another_format_is_refused() {
     let dir = with_ten_steps();
     let format = dir.path().join("format");
-    assert_eq!(fs::read_to_string(&format).expect("a format"), "1\n");
+    assert_eq!(fs::read_to_string(&format).expect("a format"), format!("{FORMAT}\n"));
     fs::write(&format, "7\n").expect("written");
     assert!(matches!(error_of(dir.path()), StoreError::Format { found: 7, expected: FORMAT }));
     fs::write(&format, "one").expect("written");

@@ -1,0 +1,57 @@
+//! Which broker a command speaks to, and how it writes what it hears.
+
+use std::io::{self, Write as _};
+
+use serde::Serialize;
+
+use super::client::{Client, ClientError};
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Connection {
+    /// The broker.
+    #[arg(long, env = "BROKER_URL", default_value = "http://127.0.0.1:7070", global = true)]
+    url: String,
+    /// The token that it wants; the operator's is in operator.token of its data folder.
+    #[arg(long, env = "BROKER_TOKEN", hide_env_values = true, global = true)]
+    token: Option<String>,
+}
+
+impl Connection {
+    /// # Errors
+    /// If the system does not allow it.
+    pub(super) fn open(&self) -> Result<Client, ClientError> {
+        Client::new(&self.url, self.token.as_deref())
+    }
+}
+
+/// How a command writes its data.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Format {
+    /// For people.
+    #[default]
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Writes a value as JSON.
+///
+/// # Errors
+/// If nobody reads any more.
+pub(super) fn json(value: &impl Serialize) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, value)?;
+    writeln!(out)
+}
+
+/// Writes lines.
+///
+/// # Errors
+/// If nobody reads any more.
+pub(super) fn lines(lines: impl IntoIterator<Item = String>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for line in lines {
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}

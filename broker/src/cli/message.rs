@@ -1,0 +1,176 @@
+//! `broker message explain`: why a message is where it is, and what happens next, in plain words.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use super::connection::{Connection, Format, json, lines};
+use super::output::plain;
+use super::policy::{decision, text};
+
+#[derive(clap::Args, Debug)]
+pub(super) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    connection: Connection,
+    /// How data is written.
+    #[arg(long, value_enum, default_value_t, global = true)]
+    output: Format,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Tells why a message is where it is, and what happens next.
+    Explain {
+        /// The id that publish and pull gave.
+        id: String,
+    },
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    let Command::Explain { id } = &arguments.command;
+    let client = arguments.connection.open()?;
+    let message: Value = client.get(&format!("/v1/messages/{id}"))?;
+    if arguments.output == Format::Json {
+        json(&message)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    lines([format!(
+        "Message {} was published to {} at {}.",
+        text(&message["id"]),
+        text(&message["topic"]),
+        text(&message["published_at"]),
+    )])?;
+    let deliveries = message["deliveries"].as_array().cloned().unwrap_or_default();
+    if deliveries.is_empty() {
+        lines(["No subscription gets it.".to_owned()])?;
+    }
+    for delivery in &deliveries {
+        let name = text(&delivery["subscription"]);
+        // It may have been deleted meanwhile.
+        let subscription: Value = client.get(&format!("/v1/subscriptions/{name}")).unwrap_or_default();
+        let told = explain(delivery, &subscription);
+        lines([String::new(), format!("On {}:", plain(&name))])?;
+        lines(told.into_iter().map(|line| format!("  {}", plain(&line))))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What happened to it on a subscription, how it stands, and what is next.
+fn explain(delivery: &Value, subscription: &Value) -> Vec<String> {
+    let mut told: Vec<String> =
+        delivery["timeline"]["history"].as_array().into_iter().flatten().map(attempt).collect();
+    told.extend(stands(delivery));
+    told.extend(waits_for(delivery, subscription));
+    told
+}
+
+fn attempt(past: &Value) -> String {
+    let failed = match text(&past["cause"]).as_str() {
+        "nacked" => "was nacked",
+        "lease_expired" => "ended when its lease ran out: the consumer never answered",
+        "disconnected" => "ended when its consumer vanished",
+        "released" => "was given back without fault",
+        "message_expired" => "did not come before the message expired",
+        _ => "ended",
+    };
+    let mut what = [("class", "as"), ("code", "with code"), ("detail", "saying")]
+        .iter()
+        .filter(|(field, _)| !text(&past[*field]).is_empty())
+        .map(|(field, word)| format!(" {word} {:?}", text(&past[*field])))
+        .collect::<String>();
+    if past["retry_after"].is_string() {
+        what.push_str(&format!(", asking to wait {}", text(&past["retry_after"])));
+    }
+    let decided = &past["decision"];
+    let who = match text(&decided["decided_by"]).as_str() {
+        "policy" => format!("revision {} decided", text(&decided["revision"])),
+        "fallback" => format!(
+            "revision {} broke ({}), so the fallback decided",
+            text(&decided["revision"]),
+            text(&decided["fault"]["detail"])
+        ),
+        _ => "the limit of attempts decided".to_owned(),
+    };
+    let mut line = format!(
+        "{}: attempt {} {failed}{what}; {who}: {}",
+        text(&past["ended_at"]),
+        text(&past["attempt"]),
+        decision(decided)
+    );
+    if decided["clamped_from"].is_string() {
+        line.push_str(&format!(
+            " (it asked for {}, which the subscription's bounds cut)",
+            text(&decided["clamped_from"])
+        ));
+    }
+    if decided["pause"].is_object() {
+        line.push_str(&format!(
+            "; it paused the subscription for {}: {}",
+            text(&decided["pause"]["duration"]),
+            text(&decided["pause"]["reason"])
+        ));
+    }
+    if decided["note"].is_string() {
+        line.push_str(&format!("; note: {}", text(&decided["note"])));
+    }
+    line.push('.');
+    line
+}
+
+fn stands(delivery: &Value) -> Option<String> {
+    let until = text(&delivery["until"]);
+    let attempts = delivery["timeline"]["attempts"].as_u64().unwrap_or(0);
+    Some(match text(&delivery["state"]).as_str() {
+        "ready" if attempts == 0 => "It has not been delivered yet and can be pulled.".to_owned(),
+        "ready" => format!("It can be pulled for attempt {}.", attempts + 1),
+        "delayed" if attempts == 0 => format!("It waits until {until}, as its publisher asked."),
+        "delayed" => format!("It waits until {until} for attempt {}.", attempts + 1),
+        "leased" => format!("A consumer holds it in attempt {attempts}, until {until} at the latest."),
+        "deciding" => "The policy is being asked about it.".to_owned(),
+        "acked" => "It is done: a consumer acked it.".to_owned(),
+        "dropped" => "It is over: a decision dropped it.".to_owned(),
+        "forwarded" => "It is over here: a decision forwarded it.".to_owned(),
+        "discarded" => "It is over: its dead letter was discarded.".to_owned(),
+        "not_subscribed" => "The subscription began after it was published, and does not get it.".to_owned(),
+        "dead_lettered" => {
+            let letter = &delivery["dead_letter"];
+            let place = letter["queue"].as_str().unwrap_or("the default queue");
+            format!(
+                "It is a dead letter in {place} since {}: {}. It stays there until it is replayed or discarded: id {}.",
+                text(&letter["at"]),
+                text(&letter["reason"]),
+                text(&letter["id"])
+            )
+        }
+        _ => return None,
+    })
+}
+
+/// What keeps a delivery from going out that otherwise could.
+fn waits_for(delivery: &Value, subscription: &Value) -> Option<String> {
+    if !matches!(delivery["state"].as_str(), Some("ready" | "delayed")) {
+        return None;
+    }
+    let circuit = &subscription["circuit"];
+    match circuit["state"].as_str() {
+        Some("open") => Some(format!(
+            "The subscription is paused by its policy until {}: {}. Then {} at a time go out, until one is acked.",
+            text(&circuit["until"]),
+            text(&circuit["reason"]),
+            text(&circuit["probes"]),
+        )),
+        Some("half_open") => Some(format!(
+            "The subscription was paused ({}) and tries {} deliveries at a time, until one is acked.",
+            text(&circuit["reason"]),
+            text(&circuit["probes"]),
+        )),
+        _ => {
+            let (held, most) = (subscription["in_flight"].as_u64()?, subscription["max_in_flight"].as_u64()?);
+            (held >= most)
+                .then(|| format!("All {most} leases of the subscription are taken: it waits for one."))
+        }
+    }
+}
