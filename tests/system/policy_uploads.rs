@@ -113,10 +113,21 @@ fn bad_parameters_change_nothing() {
         "{}",
         told.text()
     );
-    let huge = json!({ "a": "x".repeat(20_000) });
-    let answer = broker.put("/v1/subscriptions/s/policy/params", &huge);
-    assert_eq!(answer.problem(), (422, "invalid_params".to_owned()));
     assert_eq!(broker.everything(), before);
+}
+
+/// Parameters have a size, and one byte more is refused.
+#[test]
+fn parameters_are_bounded() {
+    const LARGEST: usize = 16 * 1024;
+    let broker = broker();
+    broker.upload("s", &guests::deciding(&guests::retry(1_000)).module(), None).expect(201);
+    let path = "/v1/subscriptions/s/policy/params";
+    let sized = |bytes: usize| json!({ "a": "x".repeat(bytes - r#"{"a":""}"#.len()) });
+    assert_eq!(broker.put(path, &sized(LARGEST)).expect(201)["revision"], 3);
+    let answer = broker.put(path, &sized(LARGEST + 1));
+    assert_eq!(answer.problem(), (422, "invalid_params".to_owned()), "{}", answer.text());
+    assert_eq!(fail_one(&broker, json!({}))["revision"], 3);
 }
 
 /// Revisions are numbered from 1, kept, listed in pages, and one of them is active.

@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use super::*;
+use crate::domain::decision::{Bounds, Decider};
+use crate::domain::limits::{MAX_MEMO_BYTES, MAX_PARAMS_BYTES};
+use crate::policy::Refusal;
 
 const FIVE_SECONDS: u128 = 5_000;
 
@@ -82,6 +85,18 @@ fn tables_end_at_their_limit() {
     assert_eq!(grow(10_000), Err(Fault::Memory));
 }
 
+#[test]
+fn tables_and_memories_are_few() {
+    let with = |fields: String| sandbox().load(&Guest { fields, ..Guest::default() }.module());
+    let tables = |count| "(table 1 funcref)".repeat(count);
+    assert!(with(tables(4)).is_ok());
+    assert!(matches!(with(tables(5)), Err(Refusal::Invalid(text)) if text.contains("tables")));
+    assert!(matches!(with("(memory $second 1)".to_owned()), Err(Refusal::Invalid(_))));
+    let table = |elements: u32| with(format!("(table {elements} funcref)"));
+    assert!(table(10_000).is_ok());
+    assert!(matches!(table(10_001), Err(Refusal::Invalid(text)) if text.contains("table")));
+}
+
 /// Calls itself this many times.
 fn recursing(depth: u32) -> Guest {
     let fields = "(func $deeper (param $left i32) (result i32)
@@ -128,6 +143,32 @@ fn texts_of_an_answer_are_bounded() {
     // Longer than the memory that would hold it.
     let Err(Fault::BadAnswer(text)) = ask(&dropping(0, 100_000_000)) else { panic!("not a bad answer") };
     assert!(text.contains("out of bounds"), "{text}");
+}
+
+/// The sandbox hands over what fits an answer; what a subscription keeps of it is checked behind it.
+#[test]
+fn memos_are_bounded() {
+    let bounds = Bounds { min_delay: Duration::ZERO, max_delay: Duration::MAX, forward_to: Vec::new() };
+    let memo = |bytes: usize| {
+        let decide = format!(
+            "(i32.store8 (i32.const 1096) (i32.const 1)) (i32.store (i32.const 1100) (i32.const 8192))
+             (i32.store (i32.const 1104) (i32.const {bytes})) (i32.const 1024)"
+        );
+        ask(&decide).expect("an answer").check(&bounds, Decider::AttemptLimit)
+    };
+    assert_eq!(memo(MAX_MEMO_BYTES).expect("a decision").memo, [0; MAX_MEMO_BYTES]);
+    let refused = Fault::BadAnswer("a memo of 257 bytes, 256 are allowed".to_owned());
+    assert_eq!(memo(MAX_MEMO_BYTES + 1), Err(refused));
+}
+
+/// Every parameter that may be set can be read, and no more than that is ever handed in.
+#[test]
+fn the_largest_params_fit() {
+    let params = format!("\"{}\"", "x".repeat(MAX_PARAMS_BYTES - 2));
+    let (program, rehearsal) = sandbox().admit(&Guest::default().module(), &params).expect("admitted");
+    assert_eq!(rehearsal.answers.len(), standard_contexts(&params).len());
+    let contexts = standard_contexts(&params);
+    assert!(contexts.iter().all(|(_, context)| program.decide(context).result.is_ok()));
 }
 
 /// A list may name one text many times: small in the guest, huge in the host.
