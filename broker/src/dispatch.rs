@@ -195,8 +195,9 @@ impl Broker {
         self.clock
     }
 
-    /// No more leases, and every waiting pull is answered. Settlements go on.
+    /// No more leases and uploads, and every waiting pull is answered. Settlements go on.
     pub async fn drain(&self) {
+        self.programs.drain();
         // If it has stopped already there is nothing left to drain.
         _ = self.call(Command::Drain).await;
     }

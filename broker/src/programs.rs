@@ -137,6 +137,11 @@ impl Programs {
         self.loaded.sandbox.keep_compiled(folder, secret)
     }
 
+    /// Refuses uploads from now on, and the one that is being compiled.
+    pub fn drain(&self) {
+        self.loaded.sandbox.stop_admitting();
+    }
+
     /// Makes policies ready that will be asked, in order, whenever none waits that is asked. `fetch` finds their
     /// bytes, and may block.
     pub fn warm(&self, modules: Vec<(RealmId, Digest)>, fetch: Fetch) {

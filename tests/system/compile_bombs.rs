@@ -261,13 +261,18 @@ fn an_upload_that_is_cut_off_leaves_nothing() {
     };
     let child = begin(&broker);
     broker.kill();
+    let killed = Instant::now();
     wait_for("the child has gone with it", || (!child.is_alive()).then_some(()));
+    // By itself it would have worked for longer.
+    assert!(killed.elapsed() < Duration::from_secs(2), "it was killed");
     broker.start_again();
     assert_eq!(broker.everything(), before);
 
     let child = begin(&broker);
     broker.terminate();
+    let told = Instant::now();
     assert!(broker.ended().success());
+    assert!(told.elapsed() < Duration::from_secs(3), "it did not wait for the compiler");
     assert!(!child.is_alive());
     broker.start_again();
     assert_eq!(broker.everything(), before);

@@ -9,6 +9,7 @@ use crate::domain::decision::{Fault, cut};
 use crate::domain::digest::Digest;
 use crate::domain::name::{InvalidName, Name};
 
+use super::child::Purpose;
 use super::compile::invalid;
 use super::component::mismatch;
 use super::contract::INTERFACE;
@@ -26,7 +27,7 @@ impl Sandbox {
     /// [`Refusal`] if the bytes are not a policy, the policy refuses the params, or it breaks on any of the
     /// standard contexts.
     pub fn admit(&self, bytes: &[u8], params: &str) -> Result<(Arc<Program>, Rehearsal), Refusal> {
-        let program = self.load(bytes)?;
+        let program = self.make_ready(Purpose::Admission, bytes)?;
         let rehearsal = program.rehearse(params)?;
         Ok((program, rehearsal))
     }
@@ -36,6 +37,10 @@ impl Sandbox {
     /// # Errors
     /// [`Refusal`] if the bytes are not a policy, or it breaks when it describes itself.
     pub fn load(&self, bytes: &[u8]) -> Result<Arc<Program>, Refusal> {
+        self.make_ready(Purpose::Load, bytes)
+    }
+
+    fn make_ready(&self, purpose: Purpose, bytes: &[u8]) -> Result<Arc<Program>, Refusal> {
         let limit = self.limits().module_bytes;
         if bytes.len() > limit {
             return Err(Refusal::TooLarge { size: bytes.len(), limit });
@@ -44,7 +49,7 @@ impl Sandbox {
         if let Some(program) = self.load_compiled(digest, bytes.len()) {
             return Ok(program);
         }
-        let code = self.compile(bytes)?;
+        let code = self.compile(purpose, bytes)?;
         let program = self.assemble(digest, bytes.len(), &code)?;
         if let Some(cache) = self.cache() {
             cache.put(digest, &code);

@@ -39,30 +39,74 @@ const NICENESS: i32 = 10;
 pub(super) struct Children {
     program: PathBuf,
     places: (Sender<()>, Receiver<()>),
-    /// Dropped to stop all.
-    stop: Mutex<Option<Sender<Infallible>>>,
+    /// Stops those that compile an upload.
+    admissions: Stop,
+    /// Stops all.
+    all: Stop,
+}
+
+/// What a module is compiled for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// It was uploaded: whoever waits can upload it again.
+    Admission,
+    /// It is to decide.
+    Load,
+}
+
+/// Says stop to any number of threads, by being dropped.
+struct Stop {
+    sender: Mutex<Option<Sender<Infallible>>>,
     stopped: Receiver<Infallible>,
+}
+
+impl Stop {
+    fn new() -> Self {
+        let (sender, stopped) = bounded(0);
+        Self { sender: Mutex::new(Some(sender)), stopped }
+    }
+
+    fn now(&self) {
+        drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
 }
 
 impl Children {
     pub(super) fn new(program: PathBuf) -> Self {
-        let (stop, stopped) = bounded(0);
-        Self { program, places: bounded(COMPILERS), stop: Mutex::new(Some(stop)), stopped }
+        Self { program, places: bounded(COMPILERS), admissions: Stop::new(), all: Stop::new() }
     }
 
-    pub(super) fn stop(&self) {
-        drop(self.stop.lock().unwrap_or_else(PoisonError::into_inner).take());
+    /// From now on nothing is compiled for this purpose; with [`Purpose::Load`], nothing at all.
+    pub(super) fn stop(&self, purpose: Purpose) {
+        self.admissions.now();
+        if purpose == Purpose::Load {
+            self.all.now();
+        }
+    }
+
+    fn stopped(&self, purpose: Purpose) -> &Receiver<Infallible> {
+        match purpose {
+            Purpose::Admission => &self.admissions.stopped,
+            Purpose::Load => &self.all.stopped,
+        }
     }
 
     /// Has a child compile a module; blocks until it has, or has taken too long.
     ///
     /// # Errors
     /// What the child refuses; [`Refusal::TooCostly`] if it hit a limit.
-    pub(super) fn compile(&self, memory_bytes: usize, module: &[u8]) -> Result<Vec<u8>, Refusal> {
-        let _place = self.place()?;
+    pub(super) fn compile(
+        &self,
+        purpose: Purpose,
+        memory_bytes: usize,
+        module: &[u8],
+    ) -> Result<Vec<u8>, Refusal> {
+        let stopped = self.stopped(purpose);
+        let _place = self.place(stopped)?;
         let mut child = spawn(&self.program, memory_bytes).map_err(system)?;
         let pipes = child.stdin.take().zip(child.stdout.take()).zip(child.stderr.take());
         let Some(((input, output), errors)) = pipes else {
+            _ = end(&mut child);
             return Err(Refusal::System("the compiler has no pipes".to_owned()));
         };
         let (done, answered) = bounded(1);
@@ -72,7 +116,7 @@ impl Children {
             let talked = match talking {
                 Ok(_) => select! {
                     recv(answered) -> talked => talked.map_err(|_| system(ErrorKind::BrokenPipe.into())),
-                    recv(self.stopped) -> _ => Err(Refusal::Stopped),
+                    recv(stopped) -> _ => Err(Refusal::Stopped),
                     default(COMPILE_DEADLINE) => Err(Refusal::TooCostly(TooMuch::Time)),
                 },
                 Err(error) => Err(system(error)),
@@ -88,11 +132,11 @@ impl Children {
     }
 
     /// Waits for a place among the children.
-    fn place(&self) -> Result<Place<'_>, Refusal> {
+    fn place(&self, stopped: &Receiver<Infallible>) -> Result<Place<'_>, Refusal> {
         let (taken, given_back) = &self.places;
         select! {
             send(taken, ()) -> _ => Ok(Place(given_back)),
-            recv(self.stopped) -> _ => Err(Refusal::Stopped),
+            recv(stopped) -> _ => Err(Refusal::Stopped),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use wasmtime::Engine;
 
-use super::child::Children;
+use super::child::{Children, Purpose};
 use super::compile::compile;
 use super::component::glance;
 use super::limits::Limits;
@@ -45,20 +45,21 @@ impl Workshop {
         &self,
         engine: &Engine,
         limits: &Limits,
+        purpose: Purpose,
         bytes: &[u8],
     ) -> Result<MachineCode, Refusal> {
         glance(bytes)?;
         let code = match self {
             Self::Here => compile(engine, bytes),
-            Self::Children(children) => children.compile(limits.memory_bytes, bytes),
+            Self::Children(children) => children.compile(purpose, limits.memory_bytes, bytes),
         };
         code.map(MachineCode::of_our_own)
     }
 
-    /// From now on nothing is compiled: whoever waits gets [`Refusal::Stopped`] at once.
-    pub(super) fn close(&self) {
+    /// From now on nothing is compiled for this purpose: whoever waits gets [`Refusal::Stopped`] at once.
+    pub(super) fn stop(&self, purpose: Purpose) {
         if let Self::Children(children) = self {
-            children.stop();
+            children.stop(purpose);
         }
     }
 }

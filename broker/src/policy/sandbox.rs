@@ -12,6 +12,7 @@ use crate::domain::decision::Fault;
 use crate::domain::receipt::Secret;
 
 use super::cache::Cache;
+use super::child::Purpose;
 use super::compiler::{Compiler, Workshop};
 use super::limits::{
     ANSWER_BYTES, CORE_INSTANCES, DENSE_IMAGE_BYTES, INSTANCE_BYTES, KEEP_RESIDENT_BYTES, Limits, SLOTS,
@@ -89,13 +90,18 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Nothing is compiled any more; what is being compiled ends in [`Refusal::Stopped`].
-    pub fn stop_compiling(&self) {
-        self.inner.workshop.close();
+    /// No upload is compiled any more; one that is being compiled ends in [`Refusal::Stopped`].
+    pub fn stop_admitting(&self) {
+        self.inner.workshop.stop(Purpose::Admission);
     }
 
-    pub(super) fn compile(&self, bytes: &[u8]) -> Result<MachineCode, Refusal> {
-        self.inner.workshop.compile(&self.inner.engine, &self.inner.limits, bytes)
+    /// Nothing at all is compiled any more.
+    pub fn stop_compiling(&self) {
+        self.inner.workshop.stop(Purpose::Load);
+    }
+
+    pub(super) fn compile(&self, purpose: Purpose, bytes: &[u8]) -> Result<MachineCode, Refusal> {
+        self.inner.workshop.compile(&self.inner.engine, &self.inner.limits, purpose, bytes)
     }
 
     pub(super) fn cache(&self) -> Option<&Cache> {
