@@ -20,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::clock::Clock;
 use crate::domain::receipt::Secret;
 use crate::engine::{Ask, Command, Durability, Engine, Refusal, Reply, StandardPolicy, Verdict};
+use crate::feed::Feed;
 use crate::policy::{Limits, SandboxError};
 use crate::programs::Programs;
 use crate::store::StoreError;
@@ -72,6 +73,7 @@ pub struct Broker {
     room: Arc<Semaphore>,
     programs: Arc<Programs>,
     trials: Arc<Trials>,
+    feed: Arc<Feed>,
     secret: Secret,
     clock: Clock,
     standard: StandardPolicy,
@@ -124,7 +126,10 @@ impl Broker {
         let secret = engine.secret().clone();
         let programs = Arc::new(programs);
         let asked = Arc::downgrade(&programs);
+        let feed = Arc::new(Feed::new(clock.now()));
+        let told = Arc::clone(&feed);
         let ask = move |engine: &mut Engine, asks: Vec<Ask>| {
+            told.push(engine.take_events());
             let Some(programs) = asked.upgrade() else { return Ok(()) };
             let shadows = engine.take_shadow_asks();
             programs.ask(asks, |realm, digest| engine.read_module(realm, digest))?;
@@ -136,7 +141,7 @@ impl Broker {
             .map_err(|error| BrokerError::System(error.to_string()))?;
         let room = Arc::new(Semaphore::new(MAILBOX_KIB as usize));
         let trials = Arc::new(trials);
-        let broker = Self { mailbox, room, programs, trials, secret, clock, standard };
+        let broker = Self { mailbox, room, programs, trials, feed, secret, clock, standard };
         Ok((broker, Dispatcher { thread }))
     }
 
@@ -159,6 +164,11 @@ impl Broker {
     /// The policies that are ready.
     pub fn programs(&self) -> &Programs {
         &self.programs
+    }
+
+    /// What happens.
+    pub fn feed(&self) -> Arc<Feed> {
+        Arc::clone(&self.feed)
     }
 
     /// Where policies are tried out.
@@ -185,6 +195,7 @@ impl Broker {
     pub async fn drain(&self) {
         // If it has stopped already there is nothing left to drain.
         _ = self.call(Command::Drain).await;
+        self.feed.close();
     }
 
     /// Ends the dispatcher once everything sent before is carried out and durable.

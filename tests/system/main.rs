@@ -18,6 +18,7 @@
 //! - [`records`]: what a policy was shown is kept, within bounds, and becomes a fixture.
 //! - [`lab`]: simulations and backtests.
 //! - [`shadow`]: a second policy is asked and changes nothing.
+//! - [`events`]: whoever listens hears of policies and circuits.
 //! - [`hostile_modules`]: what is not a policy is refused, and the broker goes on.
 //! - [`dead_letters`]: list, filter, inspect, replay, discard.
 //! - [`bad_input`]: a table of bad requests, each with its code, none with an effect.
@@ -33,6 +34,7 @@ mod access;
 mod bad_input;
 mod bad_receipts;
 mod dead_letters;
+mod events;
 mod hostile_modules;
 mod lab;
 mod life;
