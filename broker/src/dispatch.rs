@@ -20,6 +20,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::clock::Clock;
 use crate::domain::receipt::Secret;
 use crate::engine::{Ask, Command, Durability, Engine, Refusal, Reply, StandardPolicy, Verdict};
+use crate::feed::Feed;
 use crate::policy::{Compiler, Limits, SandboxError};
 use crate::programs::{Fetch, Programs};
 use crate::store::StoreError;
@@ -77,6 +78,7 @@ pub struct Broker {
     room: Arc<Semaphore>,
     programs: Arc<Programs>,
     trials: Arc<Trials>,
+    feed: Arc<Feed>,
     secret: Secret,
     clock: Clock,
     standard: StandardPolicy,
@@ -138,7 +140,10 @@ impl Broker {
         programs.warm(engine.active_modules(), fetch(mailbox.clone()));
         let programs = Arc::new(programs);
         let asked = Arc::downgrade(&programs);
+        let feed = Arc::new(Feed::new(clock.now()));
+        let told = Arc::clone(&feed);
         let ask = move |engine: &mut Engine, asks: Vec<Ask>| {
+            told.push(engine.take_events());
             let Some(programs) = asked.upgrade() else { return Ok(()) };
             let shadows = engine.take_shadow_asks();
             programs.ask(asks, |realm, digest| engine.read_module(realm, digest))?;
@@ -150,7 +155,7 @@ impl Broker {
             .map_err(|error| BrokerError::System(error.to_string()))?;
         let room = Arc::new(Semaphore::new(MAILBOX_KIB as usize));
         let trials = Arc::new(trials);
-        let broker = Self { mailbox, room, programs, trials, secret, clock, standard };
+        let broker = Self { mailbox, room, programs, trials, feed, secret, clock, standard };
         Ok((broker, Dispatcher { thread }))
     }
 
@@ -173,6 +178,11 @@ impl Broker {
     /// The policies that are ready.
     pub fn programs(&self) -> &Programs {
         &self.programs
+    }
+
+    /// What happens.
+    pub fn feed(&self) -> Arc<Feed> {
+        Arc::clone(&self.feed)
     }
 
     /// Where policies are tried out.
@@ -200,6 +210,7 @@ impl Broker {
         self.programs.drain();
         // If it has stopped already there is nothing left to drain.
         _ = self.call(Command::Drain).await;
+        self.feed.close();
     }
 
     /// Ends the dispatcher once everything sent before is carried out and durable.

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod dispatch;
 pub mod domain;
 pub mod engine;
+pub mod feed;
 pub mod http;
 pub mod lab;
 pub mod policy;

@@ -18,6 +18,7 @@
 //! - [`records`]: what a policy was shown is kept, within bounds, and becomes a fixture.
 //! - [`lab`]: simulations and backtests.
 //! - [`shadow`]: a second policy is asked and changes nothing.
+//! - [`events`]: whoever listens hears of policies and circuits.
 //! - [`hostile_modules`]: what is not a policy is refused, and the broker goes on.
 //! - [`compile_bombs`]: what is hard to compile is stopped, and nobody else notices.
 //! - [`starts`]: many policies do not delay a start.
@@ -36,6 +37,7 @@ mod bad_input;
 mod bad_receipts;
 mod compile_bombs;
 mod dead_letters;
+mod events;
 mod hostile_modules;
 mod lab;
 mod life;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use crate::events::Listener;
 use crate::support::{Answer, Broker, Delivery, policies};
 
 /// What the requests below need: names, receipts and ids that exist.
@@ -183,6 +184,14 @@ const CASES: &[Case] = &[
         "DELETE /v1/subscriptions/{subscription}/policy/shadow",
         (204, |w| w.broker.delete("/v1/subscriptions/s/policy/shadow")),
         (404, "shadow_not_found", |w| w.broker.delete("/v1/subscriptions/s/policy/shadow")),
+    ),
+    // What it tells is read by a test of its own; here it is only refused, to a realm that is not there.
+    Case(
+        "GET /v1/events",
+        (200, |w| Listener::open(&w.broker, None).answer()),
+        (404, "realm_not_found", |w| {
+            w.broker.send(w.broker.request("GET", "/v1/events").header("broker-realm", "other"))
+        }),
     ),
     Case(
         "GET /v1/dead-letters",

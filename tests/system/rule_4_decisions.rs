@@ -172,7 +172,9 @@ fn rule_4_a_pause_survives_a_kill() {
     let circuit = broker.subscription("s")["circuit"].clone();
     broker.kill_and_start_again();
     assert_eq!(broker.subscription("s")["circuit"], circuit);
-    assert_eq!(broker.poll("s"), None);
+    let pulled = broker.post("/v1/subscriptions/s/pull", &json!({})).expect(200);
+    let paused = json!({ "until": circuit["until"], "probes": 2, "reason": "down" });
+    assert_eq!(pulled, json!({ "deliveries": [], "paused": paused }), "it says why there is nothing");
 }
 
 /// The memo of one decision is shown to the next on the same delivery, and to no other.

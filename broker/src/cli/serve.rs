@@ -9,7 +9,6 @@ use std::num::NonZeroUsize;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -105,7 +104,7 @@ async fn serve(
     let server = Server::bind(listen).await.map_err(refused)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let app = App { broker: broker.clone(), access: Arc::new(access) };
+    let app = App::new(broker.clone(), access);
     announce(server.address()?)?;
     let stop = async {
         tokio::select! {

@@ -70,6 +70,15 @@ impl Context {
     }
 }
 
+impl Context {
+    /// The memory that it takes, roughly.
+    pub fn bytes(&self) -> usize {
+        let message = &self.message;
+        let attributes: usize = message.attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
+        size_of::<Self>() + attributes + message.payload.as_ref().map_or(0, Bytes::len)
+    }
+}
+
 /// What a policy is shown of the message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the policy contract documents each field")]

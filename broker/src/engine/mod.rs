@@ -14,6 +14,7 @@ mod command;
 mod dead_letters;
 mod decide;
 mod delete;
+mod events;
 mod expire;
 mod forward;
 mod inspect;
@@ -51,6 +52,7 @@ use crate::store::{Commit, Keyspace, Store, StoreError, key};
 
 pub use command::*;
 pub use decide::{Ask, Token, Verdict};
+pub use events::{Event, EventKind};
 use pull::Budget;
 use recent::Recent;
 pub use recover::StandardPolicy;
@@ -109,6 +111,8 @@ pub struct Engine {
     answers: Vec<Answer>,
     /// Deliveries that wait for their leases to be applied.
     deliveries: Vec<pull::Delivered>,
+    /// Nobody was told of them yet.
+    events: Vec<Event>,
     asks: Vec<Ask>,
     shadow_asks: Vec<ShadowAsk>,
     /// How many shadows were set up since the start.
@@ -278,6 +282,7 @@ impl Engine {
         for id in std::mem::take(&mut self.changed_subscriptions) {
             if let Some(subscription) = self.subscriptions.get_mut(&id) {
                 subscription.flush_records(id, &mut progress);
+                subscription.events(self.now, &mut self.events);
                 if subscription.cursor != subscription.saved {
                     let key = key::subscription(subscription.realm, id);
                     progress.put(Keyspace::Cursors, key, subscription.cursor.encode());

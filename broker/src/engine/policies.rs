@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::command::{Listed, Page, Put, Refusal, RevisionView, Rollback, SetPolicy};
+use super::events::{Event, EventKind};
 use super::recover::{BUILT_IN, put_module};
 use super::state::Subscription;
 use super::{Engine, Reply, or_refuse};
@@ -218,6 +219,9 @@ impl Engine {
             },
         }
         self.pending.push(commit);
+        let kind = EventKind::PolicyQuarantined { revision: broken, fault: fault.to_string() };
+        self.events.push(Event { at: now, subscription: name.clone(), kind });
+        self.changed_subscriptions.insert(id);
         tracing::warn!(subscription = %name, revision = broken, %fault, "policy quarantined");
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::{Listed, Page, RecordedView};
+use super::command::{Listed, Page, RecordedView, Refusal};
 use super::state::Subscription;
 use super::{Engine, Reply, or_refuse};
 use crate::domain::context::Context;
@@ -22,6 +22,10 @@ use crate::store::{Commit, Keyspace, StoreError, key};
 const ROW_BYTES: usize = 64 * 1024;
 /// Rows that one look removes.
 const TRIM_ROWS: usize = 256;
+/// Surplus records that are left alone at least.
+const TRIM_SLACK: u64 = 64;
+/// Contexts of one page, give or take one: payloads may be among them.
+const PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// How often the oldest ones are looked at for their age, at most.
 const TRIM_EVERY: Duration = Duration::from_secs(60 * 60);
 
@@ -81,7 +85,7 @@ impl Engine {
         let settings = &subscription.row.settings;
         let surplus = subscription.recorded_surplus();
         // Now and then, not with each decision: whole rows are read for it.
-        let slack = u64::from(settings.record_failures) / 8;
+        let slack = u64::from(settings.record_failures) / 8 + TRIM_SLACK;
         let due = subscription.trim_records_at.is_some_and(|at| at <= now);
         if !due && subscription.cursor.recorded_from + slack >= surplus {
             return Ok(());
@@ -122,27 +126,37 @@ impl Engine {
         reply: Reply<Listed<RecordedView>>,
     ) -> Result<(), StoreError> {
         self.apply()?;
+        if self.draining {
+            // Backtests read page by page: this ends them.
+            self.answer(reply, Err(Refusal::ShuttingDown));
+            return Ok(());
+        }
         let id = or_refuse!(try self, reply, self.subscription_id(realm, name));
         let Some(subscription) = self.subscriptions.get(&id) else { return Ok(()) };
         let keep = subscription.row.settings.record_for;
         let from = subscription.cursor.recorded_from.max(subscription.recorded_surplus());
         let end = page.after.unwrap_or(u64::MAX);
         let mut found = Vec::new();
+        let (mut bytes, mut more) = (0, false);
         // The row that holds the oldest one to be shown may begin before it.
         let range = key::recorded(realm, id, 0)..key::recorded(realm, id, end);
         'rows: for row in self.store.scan_back(Keyspace::Recorded, range) {
             for failure in RecordedRow::decode(row?.1)?.0.into_iter().rev() {
                 let old = failure.context.now + keep <= self.now;
-                if failure.number < from || old || found.len() > page.limit {
+                if failure.number < from || old {
                     break 'rows;
                 }
-                if failure.number < end {
-                    found.push(failure);
+                if failure.number >= end {
+                    continue;
                 }
+                if found.len() == page.limit || bytes > PAGE_BYTES {
+                    more = true;
+                    break 'rows;
+                }
+                bytes += failure.context.bytes();
+                found.push(failure);
             }
         }
-        let more = found.len() > page.limit;
-        found.truncate(page.limit);
         let items = self.with_revisions(realm, id, found)?;
         self.answer(reply, Ok(Listed { items, more }));
         Ok(())

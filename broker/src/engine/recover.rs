@@ -100,6 +100,7 @@ impl Engine {
             served: SubscriptionId(0),
             answers: Vec::new(),
             deliveries: Vec::new(),
+            events: Vec::new(),
             asks: Vec::new(),
             shadow_asks: Vec::new(),
             shadows: 0,

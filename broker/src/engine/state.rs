@@ -70,6 +70,8 @@ pub(super) struct Subscription {
     pub(super) trim_records_at: Option<Timestamp>,
     /// Deliveries that wait and fresh ones take turns; whose turn it is.
     pub(super) turn: Turn,
+    /// The revision that events told of last.
+    pub(super) announced: u32,
     /// What is set in the engine's wakes.
     pub(super) wake: Option<Timestamp>,
 }

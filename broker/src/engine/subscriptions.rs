@@ -189,6 +189,7 @@ impl Subscription {
         last_revision: u32,
         due: Window,
     ) -> Self {
+        let announced = row.active_revision;
         Self {
             realm,
             row,
@@ -207,6 +208,7 @@ impl Subscription {
             recording: RecordedChunk::default(),
             trim_records_at: None,
             turn: Turn::Due,
+            announced,
             wake: None,
         }
     }

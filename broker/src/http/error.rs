@@ -86,6 +86,8 @@ pub enum ErrorCode {
     StaleReceipt,
     /// There is no such subscription.
     SubscriptionNotFound,
+    /// Too many clients listen to events.
+    TooManyListeners,
     /// Too many simulations and backtests wait already.
     TooManyTrials,
     /// Too many pulls wait on the subscription.
@@ -144,6 +146,7 @@ impl ErrorCode {
             Self::ShuttingDown => "shutting_down",
             Self::StaleReceipt => "stale_receipt",
             Self::SubscriptionNotFound => "subscription_not_found",
+            Self::TooManyListeners => "too_many_listeners",
             Self::TooManyTrials => "too_many_trials",
             Self::TooManyWaiters => "too_many_waiters",
             Self::TopicDiffers => "topic_differs",
@@ -198,7 +201,9 @@ impl ErrorCode {
             Self::InvalidParams | Self::InvalidPolicy | Self::InvalidSetting => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            Self::TooManyTrials | Self::TooManyWaiters => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyListeners | Self::TooManyTrials | Self::TooManyWaiters => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -212,6 +217,7 @@ impl ErrorCode {
                 | Self::PolicyChanged
                 | Self::RequestTimeout
                 | Self::ShuttingDown
+                | Self::TooManyListeners
                 | Self::TooManyTrials
                 | Self::TooManyWaiters
         )
@@ -276,8 +282,13 @@ impl IntoResponse for Problem {
         let mut response = self.code.status().into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if matches!(self.code, ErrorCode::ShuttingDown | ErrorCode::TooManyTrials | ErrorCode::TooManyWaiters)
-        {
+        if matches!(
+            self.code,
+            ErrorCode::ShuttingDown
+                | ErrorCode::TooManyListeners
+                | ErrorCode::TooManyTrials
+                | ErrorCode::TooManyWaiters
+        ) {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if self.code == ErrorCode::Unauthorized {

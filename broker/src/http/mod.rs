@@ -9,6 +9,7 @@ mod body;
 mod candidate;
 mod dead_letters;
 mod error;
+mod events;
 mod failures;
 mod leftover;
 mod messages;
@@ -35,6 +36,7 @@ use axum::http::{HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post, put};
+use tokio::sync::Semaphore;
 
 pub use auth::Access;
 pub use error::{ErrorCode, Problem};
@@ -49,6 +51,15 @@ pub struct App {
     pub broker: Broker,
     /// Who may come in.
     pub access: Arc<Access>,
+    /// Room for those who listen to events.
+    listeners: Arc<Semaphore>,
+}
+
+impl App {
+    /// Over a broker, for those whom `access` lets in.
+    pub fn new(broker: Broker, access: Access) -> Self {
+        Self { broker, access: Arc::new(access), listeners: events::room() }
+    }
 }
 
 /// The whole API over a broker.
@@ -97,6 +108,7 @@ fn routes() -> Router<App> {
             "/v1/subscriptions/{subscription}/policy/shadow",
             put(shadow::put).get(shadow::get).delete(shadow::delete),
         )
+        .route("/v1/events", get(events::listen))
         .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/dead-letters/{id}", get(dead_letters::get).delete(dead_letters::discard))
         .route("/v1/dead-letters/{id}/replay", post(dead_letters::replay))

@@ -9,7 +9,9 @@ use super::body::{Format, Given};
 use super::shape::{MessageBody, PayloadAs, message_body};
 use super::wire::{GivenDuration, WireTime, name, optional};
 use super::{App, ErrorCode, Problem};
+use crate::domain::circuit::Circuit;
 use crate::domain::limits::MAX_BATCH_ITEMS;
+use crate::domain::name::Name;
 use crate::engine::{Command, Granted, Pull};
 
 #[derive(Deserialize)]
@@ -24,6 +26,16 @@ pub(super) struct PullBody {
 #[derive(Serialize)]
 struct PullAnswer<'a> {
     deliveries: Vec<DeliveryAnswer<'a>>,
+    /// Why there is nothing, where a policy paused the subscription.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused: Option<PausedAnswer>,
+}
+
+#[derive(Serialize)]
+struct PausedAnswer {
+    until: WireTime,
+    probes: u32,
+    reason: String,
 }
 
 #[derive(Serialize)]
@@ -51,9 +63,21 @@ pub(super) async fn pull(
         max,
         wait: optional(body.wait.as_ref(), "wait")?.unwrap_or_default(),
     };
+    let name = request.subscription.clone();
     let granted = app.broker.call(|reply| Command::Pull(REALM, request, reply)).await?;
+    let paused = if granted.is_empty() { paused(&app, name).await? } else { None };
     let deliveries = granted.iter().map(|granted| delivery(&app, granted, body.payload_as, format)).collect();
-    Ok(format.ok(&PullAnswer { deliveries }))
+    Ok(format.ok(&PullAnswer { deliveries, paused }))
+}
+
+async fn paused(app: &App, subscription: Name) -> Result<Option<PausedAnswer>, Problem> {
+    let view = app.broker.call(|reply| Command::GetSubscription(REALM, subscription, reply)).await?;
+    Ok(match view.cursor.circuit {
+        Circuit::Open { until, probes, reason } => {
+            Some(PausedAnswer { until: WireTime(until), probes, reason })
+        }
+        _ => None,
+    })
 }
 
 fn delivery<'a>(

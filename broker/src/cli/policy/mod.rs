@@ -1,9 +1,10 @@
 //! `broker policy`: write a policy, test it, try it, put it to work.
 //!
 //! [`new`], [`build`] and [`test`] need no broker: they use the sandbox and the limits that this binary has.
-//! [`simulate`] does with or without one; [`remote`] is all that a running broker is asked.
+//! [`simulate`] does with or without one; [`remote`] and [`failures`] are what a running broker is asked.
 
 mod build;
+mod failures;
 mod new;
 mod remote;
 mod simulate;
@@ -38,6 +39,8 @@ enum Command {
     Test(test::Arguments),
     /// Plays a scenario and shows the schedule.
     Simulate(simulate::Arguments),
+    /// Lists recorded failures, or saves some as fixtures.
+    Failures(failures::Arguments),
     /// Asks what a policy would have answered to recorded failures.
     Backtest(remote::Backtest),
     /// Makes a policy decide on a subscription.
@@ -57,6 +60,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Command::Build(arguments) => build::run(arguments, *output),
         Command::Test(arguments) => test::run(arguments, *output),
         Command::Simulate(arguments) => simulate::run(arguments, connection, *output),
+        Command::Failures(arguments) => failures::run(arguments, connection, *output),
         Command::Backtest(arguments) => remote::backtest(arguments, connection, *output),
         Command::Push(arguments) => remote::push(arguments, connection, *output),
         Command::Revisions(arguments) => remote::revisions(arguments, connection, *output),

@@ -87,7 +87,11 @@ enum ShadowCommand {
 }
 
 impl Subscription {
-    fn path(&self, rest: &str) -> String {
+    pub(super) fn name(&self) -> &str {
+        &self.subscription
+    }
+
+    pub(super) fn path(&self, rest: &str) -> String {
         format!("/v1/subscriptions/{}/policy{rest}", self.subscription)
     }
 }

@@ -114,7 +114,7 @@ fn another_format_is_refused() {
     is_refused_without_advice(&dir, "holds no number");
     fs::remove_file(&format).expect("removed");
     is_refused_without_advice(&dir, "no file `format`");
-    fs::write(&format, "1\n").expect("written");
+    fs::write(&format, format!("{FORMAT}\n")).expect("written");
     assert_eq!(count(&open(&dir)), 10);
 }
 

@@ -1,0 +1,144 @@
+//! The last events, for whoever listens and for who comes back after a short absence.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::domain::time::Timestamp;
+use crate::engine::Event;
+
+/// Events that are kept.
+const KEPT: usize = 1_000;
+
+/// Kept in memory: their numbers begin anew when the broker starts, which [`begun`](Self::begun) tells apart.
+pub struct Feed {
+    begun: Timestamp,
+    ring: Mutex<Ring>,
+    changed: watch::Sender<State>,
+}
+
+struct Ring {
+    events: VecDeque<Event>,
+    /// The number of the next one, from 1.
+    next: u64,
+}
+
+/// How far it has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Open(u64),
+    Closed,
+}
+
+/// Some events and what was missed before them.
+pub struct Heard {
+    /// In order, each with its number.
+    pub events: Vec<(u64, Event)>,
+    /// Events between the one asked for and the first of these, which are no longer kept.
+    pub missed: u64,
+}
+
+impl Feed {
+    /// One without events yet.
+    pub fn new(begun: Timestamp) -> Self {
+        let ring = Mutex::new(Ring { events: VecDeque::new(), next: 1 });
+        Self { begun, ring, changed: watch::Sender::new(State::Open(1)) }
+    }
+
+    /// When it began: part of the id of each event.
+    pub fn begun(&self) -> Timestamp {
+        self.begun
+    }
+
+    /// The number that the next event will have.
+    pub fn next(&self) -> u64 {
+        self.ring().next
+    }
+
+    /// Adds events.
+    pub fn push(&self, events: Vec<Event>) {
+        if events.is_empty() {
+            return;
+        }
+        let next = {
+            let mut ring = self.ring();
+            ring.next += events.len() as u64;
+            ring.events.extend(events);
+            let surplus = ring.events.len().saturating_sub(KEPT);
+            ring.events.drain(..surplus);
+            ring.next
+        };
+        self.changed.send_if_modified(|state| match state {
+            State::Open(at) => {
+                *at = next;
+                true
+            }
+            State::Closed => false,
+        });
+    }
+
+    /// No more events: whoever listens is done.
+    pub fn close(&self) {
+        self.changed.send_replace(State::Closed);
+    }
+
+    /// The events from this number on; waits for the first. `None` once the feed is closed.
+    pub async fn from(&self, number: u64) -> Option<Heard> {
+        let mut changed = self.changed.subscribe();
+        let reached = |state: &State| match state {
+            State::Open(next) => *next > number,
+            State::Closed => true,
+        };
+        if *changed.wait_for(reached).await.ok()? == State::Closed {
+            return None;
+        }
+        let ring = self.ring();
+        let first = ring.next - ring.events.len() as u64;
+        let skip = usize::try_from(number.saturating_sub(first)).unwrap_or(usize::MAX);
+        let events = (first.max(number)..).zip(ring.events.iter().skip(skip).cloned()).collect();
+        Some(Heard { events, missed: first.saturating_sub(number) })
+    }
+
+    /// Nothing panics while it is held, so a poisoned ring is whole.
+    fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::circuit::Circuit;
+    use crate::domain::name::Name;
+    use crate::engine::EventKind;
+
+    fn event(at: u64) -> Event {
+        let subscription = Name::new("s").expect("a name");
+        Event { at: Timestamp::from_millis(at), subscription, kind: EventKind::Circuit(Circuit::Closed) }
+    }
+
+    #[tokio::test]
+    async fn the_last_ones_are_kept_and_the_rest_is_missed() {
+        let feed = Feed::new(Timestamp::default());
+        let count = KEPT as u64 + 5;
+        feed.push((1..=count).map(event).collect());
+        let heard = feed.from(2).await.expect("it is open");
+        assert_eq!((heard.missed, heard.events.len()), (4, KEPT));
+        assert!(heard.events.iter().all(|(number, event)| event.at.as_millis() == *number));
+        let last = feed.from(count).await.expect("it is open");
+        assert_eq!((last.missed, last.events[0].0, last.events.len()), (0, count, 1));
+        assert_eq!(feed.next(), count + 1);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_hears_the_next_one_and_the_end() {
+        let feed = Feed::new(Timestamp::default());
+        let (heard, ()) = tokio::join!(feed.from(1), async { feed.push(vec![event(1)]) });
+        assert_eq!(heard.expect("it is open").events.len(), 1);
+        let (heard, ()) = tokio::join!(feed.from(2), async { feed.close() });
+        assert!(heard.is_none());
+        feed.push(vec![event(2)]);
+        assert!(feed.from(1).await.is_none());
+    }
+}
