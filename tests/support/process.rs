@@ -27,6 +27,11 @@ impl Process {
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
     }
 
+    /// What it may use, as the system writes it.
+    pub(crate) fn limits(self) -> String {
+        fs::read_to_string(format!("/proc/{}/limits", self.0)).expect("it runs")
+    }
+
     /// Its state and its parent.
     fn stat(self) -> Option<(String, u32)> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0)).ok()?;

@@ -63,3 +63,13 @@ fn wait_for_all(count: &impl Fn() -> usize) {
         wait_for("one more is compiled", || (count() > before).then_some(()));
     }
 }
+
+/// Each policy that is ready is an open file, as each connection is: the usual thousand would not do for both.
+#[test]
+fn a_broker_takes_the_open_files_that_it_may_have() {
+    let broker = Broker::start();
+    let limits = broker.process().limits();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("a limit");
+    let mut words = line.split_whitespace();
+    assert_eq!(words.next(), words.next(), "soft and hard");
+}

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -63,6 +64,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if arguments.no_auth && !arguments.listen.ip().is_loopback() {
         return Err("--no-auth lets everyone in: it is for loopback addresses only".into());
     }
+    allow_many_files();
     let options = Options {
         durability: match arguments.durability {
             GivenDurability::Fsync => Durability::Fsync,
@@ -85,6 +87,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     dispatcher.join()?;
     tracing::info!("stopped; everything is on disk");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes as many open files as the system allows: each connection is one, and so is each policy that is ready, whose
+/// initial memory is a file. Usual shells and services start with a thousand.
+fn allow_many_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit { current: limit.maximum, ..limit };
+    if let Err(error) = setrlimit(Resource::Nofile, most) {
+        tracing::warn!(%error, files = limit.current, "the number of open files stays as it is");
+    }
 }
 
 /// The file that this process runs, under a name that still means it after an upgrade has replaced the file.
