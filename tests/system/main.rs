@@ -17,6 +17,7 @@
 //! - [`revisions`]: what each one did, and the way back.
 //! - [`records`]: what a policy was shown is kept, within bounds, and becomes a fixture.
 //! - [`lab`]: simulations and backtests.
+//! - [`determinism`]: a hundred thousand decisions, asked again, are the same.
 //! - [`shadow`]: a second policy is asked and changes nothing.
 //! - [`hostile_modules`]: what is not a policy is refused, and the broker goes on.
 //! - [`dead_letters`]: list, filter, inspect, replay, discard.
@@ -33,6 +34,7 @@ mod access;
 mod bad_input;
 mod bad_receipts;
 mod dead_letters;
+mod determinism;
 mod hostile_modules;
 mod lab;
 mod life;
