@@ -209,7 +209,8 @@ fn holds(client: &Client, lineage: &mut Lineage) {
     decides(client, lineage);
     read_records(client, lineage);
     let report = client.post(&format!("{POLICY}/backtest"), &json!({ "last": 100_000 })).expect("it runs");
-    assert_eq!(report["failures"], lineage.newest, "{report}");
+    // Leases of consumers that went with the broker run out meanwhile.
+    assert!(report["failures"].as_u64() >= Some(lineage.newest), "{report}");
     assert!(report["reruns"].as_u64().is_some_and(|reruns| reruns > 0), "{report}");
     assert_eq!((&report["impure"], &report["impure_records"]), (&json!(0), &json!([])), "{report}");
 }
