@@ -11,12 +11,12 @@ use super::super::client::Module;
 use super::super::connection::{Connection, Format, json as write_json, lines};
 use super::super::output::plain;
 use super::super::table;
-use super::module;
+use super::{module, params};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Subscription {
     /// The subscription.
-    #[arg(long)]
+    #[arg(long, value_parser = super::subscription)]
     subscription: String,
 }
 
@@ -100,9 +100,7 @@ enum Given {
 
 impl Candidate {
     fn read(&self) -> Result<Given, Box<dyn Error>> {
-        let parsed =
-            |params: &String| serde_json::from_str(params).map_err(|error| format!("--params: {error}"));
-        let params: Option<Value> = self.params.as_ref().map(parsed).transpose()?;
+        let params = self.params.as_deref().map(params).transpose()?;
         if let Some(path) = &self.policy {
             let params = params.unwrap_or_else(|| json!({})).to_string();
             return Ok(Given::Module(Module { bytes: module(path)?, params }));
@@ -119,7 +117,8 @@ pub(super) fn push(
     connection: &Connection,
     output: Format,
 ) -> Result<ExitCode, Box<dyn Error>> {
-    let module = Module { bytes: module(&arguments.policy)?, params: arguments.params.clone() };
+    let params = params(&arguments.params)?.to_string();
+    let module = Module { bytes: module(&arguments.policy)?, params };
     let pushed: Value = connection.open()?.put_module(&arguments.subscription.path(""), module)?;
     match output {
         Format::Json => write_json(&pushed)?,
