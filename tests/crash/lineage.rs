@@ -67,6 +67,10 @@ impl Lineage {
         self.known.values().filter(|known| known.quarantined).count()
     }
 
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.known.keys().copied()
+    }
+
     /// The revisions that a rollback may go to.
     pub(crate) fn healthy(&self) -> Vec<u64> {
         self.known.iter().filter(|(_, known)| !known.broken).map(|(number, _)| *number).collect()

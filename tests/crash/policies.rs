@@ -19,6 +19,8 @@ const KILLS: u64 = 24;
 const KILLS_OF_ONE: u64 = 60;
 /// Faults in a row that take a revision out of service.
 const FAULT_LIMIT: u64 = 3;
+/// Revisions that are asked again in the end, at most, from either end.
+const SOME: usize = 15;
 const POLICY: &str = "subscriptions/s/policy";
 
 /// What is going on when the broker is killed.
@@ -82,6 +84,7 @@ fn one_broker(kills: u64, random: &mut Random) {
         holds(&broker.client, &mut lineage.lock().unwrap_or_else(PoisonError::into_inner));
     }
     let lineage = lineage.into_inner().unwrap_or_else(PoisonError::into_inner);
+    every_record_has_its_answer(&broker.client, &lineage);
     let Lineage { uploads, rollbacks, backtests, .. } = lineage;
     assert!(uploads > 0 && rollbacks > 0 && backtests > 0 && lineage.quarantined() > 0, "no work was done");
 }
@@ -213,6 +216,20 @@ fn holds(client: &Client, lineage: &mut Lineage) {
     assert!(report["failures"].as_u64() >= Some(lineage.newest), "{report}");
     assert!(report["reruns"].as_u64().is_some_and(|reruns| reruns > 0), "{report}");
     assert_eq!((&report["impure"], &report["impure_records"]), (&json!(0), &json!([])), "{report}");
+}
+
+/// Each of the first and the last revisions, broken ones too, answers its records as it did.
+fn every_record_has_its_answer(client: &Client, lineage: &Lineage) {
+    let numbers: Vec<_> = lineage.numbers().collect();
+    for number in numbers.iter().take(SOME).chain(numbers.iter().rev().take(SOME)) {
+        let asked = json!({ "revision": number, "last": 100_000 });
+        let report = client.post(&format!("{POLICY}/backtest"), &asked).expect("it runs");
+        assert_eq!(
+            (&report["impure"], &report["impure_records"]),
+            (&json!(0), &json!([])),
+            "{number}: {report}"
+        );
+    }
 }
 
 /// The active revision decides, as it did; one that breaks is taken out of service first.
