@@ -174,7 +174,7 @@ fn a_message_that_expired() {
         "{told:?}"
     );
     assert_eq!(told.len(), 2);
-    let id = broker.publish_with("t", json!({ "payload": 1, "ttl": "2s" }));
+    let id = broker.publish_with("t", json!({ "payload": 1, "ttl": "4s" }));
     broker.nack("s", &broker.next("s").receipt, "timeout");
     wait_for("it expires", || gone(&id));
     let told = explained(&broker, &id);

@@ -165,12 +165,12 @@ fn a_shadow_is_set_shown_and_removed() {
     let file = retrying(7_000);
     let set = table(&broker, &["shadow", "set"], &[&file.path()]);
     assert!(set.starts_with("guest 1.0, asked since "), "{set}");
-    assert!(set.contains("\nagrees in nothing yet of 0 answers; 0 were not asked\n"), "{set}");
+    assert!(set.contains("\nit has not answered yet; 0 questions were left out\n"), "{set}");
     broker.fail_one(json!({ "class": "timeout" }));
     let asked = || (data(&broker, &["shadow", "show"], &[])["asked"] == 1).then_some(());
     wait_for("the shadow's answer", asked);
     let shown = table(&broker, &["shadow", "show"], &[]);
-    assert!(shown.contains("\nagrees in 0.0 % of 1 answers; 0 were not asked\n"), "{shown}");
+    assert!(shown.contains("\nagrees in 0.0 % of 1 answers; 0 questions were left out\n"), "{shown}");
     assert!(shown.lines().any(|line| cells(line) == ["timeout", "1", "1"]), "{shown}");
     assert!(shown.contains("retry in 10s  retry in 7s"), "{shown}");
     let params = r#"{"delay":"10s","jitter":"none","max_attempts":2}"#;

@@ -212,8 +212,10 @@ pub(super) fn shadow(
         write_json(&shown)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let agreement =
-        shown["agreement"].as_f64().map_or("nothing yet".to_owned(), |part| format!("{:.1} %", part * 100.0));
+    let agreement = match shown["agreement"].as_f64() {
+        None => "it has not answered yet".to_owned(),
+        Some(part) => format!("agrees in {:.1} % of {} answers", part * 100.0, text(&shown["asked"])),
+    };
     lines([
         format!(
             "{} {}, asked since {}",
@@ -221,11 +223,7 @@ pub(super) fn shadow(
             text(&shown["version"]),
             text(&shown["since"])
         ),
-        format!(
-            "agrees in {agreement} of {} answers; {} were not asked",
-            text(&shown["asked"]),
-            text(&shown["dropped"])
-        ),
+        format!("{agreement}; {} questions were left out", text(&shown["dropped"])),
     ])?;
     let counted = |item: &Value| [text(&item["class"]), text(&item["attempt"]), text(&item["count"])];
     show_rows(["class", "attempt", "differs"], &shown["differences"], counted)?;
