@@ -2,8 +2,15 @@
 //!
 //! [`ledger`] keeps what was answered and checks every delivery against it. The broker is killed after a random number
 //! of answers, so that no moment is spared. `CRASH_KILLS` sets how often, `CRASH_SEED` where chance begins.
+//!
+//! [`policies`] does the same to uploads, rollbacks, quarantines and backtests; [`lineage`] is its ledger.
 
+#[path = "../support/guests.rs"]
+#[allow(dead_code, unused_imports, reason = "it writes more kinds of guests than are needed here")]
+mod guests;
 mod ledger;
+mod lineage;
+mod policies;
 mod process;
 mod work;
 
@@ -19,6 +26,7 @@ const KILLS: u64 = 30;
 /// Pulls of a second that bring nothing before the last drain gives up: longer than any lease, delay and decision.
 const EMPTY_PULLS: usize = 15;
 
+/// What the environment sets.
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number")))

@@ -87,6 +87,12 @@ impl Client {
         self.send(self.http.get(self.url(path)))
     }
 
+    /// Uploads a policy.
+    pub(crate) fn put_module(&self, path: &str, module: Vec<u8>, params: &Value) -> Result<Value, Gone> {
+        let request = self.http.put(self.url(path)).header("content-type", "application/wasm");
+        self.send(request.header("broker-policy-params", params.to_string()).body(module))
+    }
+
     fn url(&self, path: &str) -> String {
         format!("http://{}/v1/{path}", self.address)
     }

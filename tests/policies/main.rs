@@ -2,11 +2,13 @@
 //! does natively, within a ceiling of fuel. The examples in other languages are held to the same.
 //!
 //! - [`languages`]: what is particular to the examples in other languages.
+//! - [`packing`]: what `broker policy build` makes of a module.
 
 #[path = "../support/policies.rs"]
 mod policies;
 
 mod languages;
+mod packing;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

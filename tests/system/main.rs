@@ -17,6 +17,7 @@
 //! - [`revisions`]: what each one did, and the way back.
 //! - [`records`]: what a policy was shown is kept, within bounds, and becomes a fixture.
 //! - [`lab`]: simulations and backtests.
+//! - [`determinism`]: a hundred thousand decisions, asked again, are the same.
 //! - [`shadow`]: a second policy is asked and changes nothing.
 //! - [`events`]: whoever listens hears of policies and circuits.
 //! - [`hostile_modules`]: what is not a policy is refused, and the broker goes on.
@@ -37,6 +38,7 @@ mod bad_input;
 mod bad_receipts;
 mod compile_bombs;
 mod dead_letters;
+mod determinism;
 mod events;
 mod hostile_modules;
 mod lab;

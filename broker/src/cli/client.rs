@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::answers::List;
+use super::output::{escaped, plain};
 
 /// Longer than any answer takes: a pull waits at most a minute.
 const TIMEOUT: Duration = Duration::from_secs(90);
@@ -189,7 +190,7 @@ impl Client {
             code: status.to_string(),
             detail: "it is not a broker".to_owned(),
         });
-        Err(ClientError::Refused { code, detail })
+        Err(ClientError::Refused { code, detail: plain(&detail) })
     }
 
     fn unreachable(&self, source: reqwest::Error) -> ClientError {
@@ -199,7 +200,7 @@ impl Client {
 
 fn with(module: Module, request: RequestBuilder) -> RequestBuilder {
     let request = request.header(CONTENT_TYPE, "application/wasm");
-    request.header("Broker-Policy-Params", module.params).body(module.bytes)
+    request.header("Broker-Policy-Params", escaped(&module.params)).body(module.bytes)
 }
 
 /// The outer layers say no more than that there was a request.

@@ -23,6 +23,9 @@ pub(super) enum CompileError {
         .0.display()
     )]
     NoSource(PathBuf),
+    /// The folder of a crate holds none.
+    #[error("there is no crate of a policy in {}: `broker policy new` writes one", .0.display())]
+    NoCrate(PathBuf),
     /// There is no cargo or no rustc.
     #[error(
         "{0} is missing, which compiles policies\n\
@@ -92,10 +95,7 @@ pub(super) fn compile(source: Source<'_>, interrupt: &Interrupt) -> Result<PathB
 /// # Errors
 /// [`CompileError`], with the way out.
 pub(super) fn compile_crate(folder: &Path, interrupt: &Interrupt) -> Result<String, CompileError> {
-    let manifest = folder.join("Cargo.toml");
-    if !manifest.is_file() {
-        return Err(CompileError::NoSource(manifest));
-    }
+    find_crate(folder)?;
     find_target(folder)?;
     let system = |error| CompileError::System("cargo", error);
     let mut messages = tempfile::tempfile().map_err(system)?;
@@ -110,6 +110,14 @@ pub(super) fn compile_crate(folder: &Path, interrupt: &Interrupt) -> Result<Stri
     messages.rewind().map_err(system)?;
     messages.read_to_string(&mut text).map_err(system)?;
     Ok(text)
+}
+
+/// Whether the folder has a manifest of its own: cargo would take that of a folder around it.
+///
+/// # Errors
+/// [`CompileError::NoCrate`].
+pub(super) fn find_crate(folder: &Path) -> Result<(), CompileError> {
+    if folder.join("Cargo.toml").is_file() { Ok(()) } else { Err(CompileError::NoCrate(folder.to_owned())) }
 }
 
 /// Runs cargo until it is done or the process is told to end.
@@ -159,7 +167,8 @@ pub(super) fn program(variable: &str, name: &str) -> OsString {
     env::var_os(variable).unwrap_or_else(|| name.into())
 }
 
-fn missing(program: &'static str, error: io::Error) -> CompileError {
+/// Why a program of the toolchain could not be run.
+pub(super) fn missing(program: &'static str, error: io::Error) -> CompileError {
     match error.kind() {
         io::ErrorKind::NotFound => CompileError::NoToolchain(program),
         _ => CompileError::System(program, error),

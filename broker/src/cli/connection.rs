@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use serde::Serialize;
 
 use super::client::{Client, ClientError};
+use super::output::{escaped, plain};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Connection {
@@ -39,19 +40,18 @@ pub(super) enum Format {
 /// # Errors
 /// If nobody reads any more.
 pub(super) fn json(value: &impl Serialize) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    writeln!(out)
+    let text = escaped(&serde_json::to_string_pretty(value)?);
+    writeln!(io::stdout().lock(), "{text}")
 }
 
-/// Writes lines.
+/// Writes lines, with nothing in them that a terminal would act upon.
 ///
 /// # Errors
 /// If nobody reads any more.
 pub(super) fn lines(lines: impl IntoIterator<Item = String>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for line in lines {
-        writeln!(out, "{line}")?;
+        writeln!(out, "{}", plain(&line))?;
     }
     Ok(())
 }

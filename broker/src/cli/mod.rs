@@ -72,5 +72,7 @@ pub fn main() -> ExitCode {
 /// Data goes to standard output, everything else here.
 #[expect(clippy::print_stderr, reason = "this is the place that talks to the terminal")]
 fn say_error(error: &dyn std::fmt::Display) {
-    eprintln!("broker: {error}");
+    // It may tell what a policy said.
+    let lines: Vec<_> = error.to_string().lines().map(output::plain).collect();
+    eprintln!("broker: {}", lines.join("\n"));
 }

@@ -89,6 +89,16 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
+/// JSON text with the control characters escaped that JSON itself would let pass, but no terminal and no header.
+pub(super) fn escaped(json: &str) -> String {
+    json.chars()
+        .map(|c| match c {
+            '\u{7f}'..='\u{9f}' => format!("\\u{:04x}", u32::from(c)),
+            c => c.to_string(),
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,6 +110,12 @@ mod tests {
             plain("a\x1b[31mb\r\nc\u{9b}d Łucja 花子"),
             "a\u{fffd}[31mb\u{fffd}\u{fffd}c\u{fffd}d Łucja 花子"
         );
+    }
+
+    /// What JSON would let pass is written in its other form.
+    #[test]
+    fn json_is_the_same_without_control_characters() {
+        assert_eq!(escaped("{\n\"a\":\"\u{9b}\u{7f}é\"}"), "{\n\"a\":\"\\u009b\\u007fé\"}");
     }
 
     /// Colours are only where they were asked for.

@@ -16,7 +16,10 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use serde_json::{Map, Value};
+
 use super::connection::{Connection, Format};
+use crate::domain::name::{InvalidName, Name};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Arguments {
@@ -67,6 +70,17 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Command::Rollback(arguments) => remote::rollback(arguments, connection, *output),
         Command::Shadow(arguments) => remote::shadow(arguments, connection, *output),
     }
+}
+
+/// Parameters as the command line has them.
+fn params(given: &str) -> Result<Value, String> {
+    let object: Result<Map<String, Value>, _> = serde_json::from_str(given);
+    object.map(Value::Object).map_err(|error| format!("--params is no JSON object: {error}"))
+}
+
+/// A subscription is named in the path of a request.
+fn subscription(name: &str) -> Result<String, InvalidName> {
+    Name::new(name).map(|name| name.to_string())
 }
 
 /// The bytes of a policy: a file as it is, or a crate's folder, which is built.

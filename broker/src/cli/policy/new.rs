@@ -63,14 +63,22 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What both cargo and the broker take. A crate cannot be called like the SDK it depends on, or the language itself.
+/// What both cargo and the broker take. A crate cannot be called like the SDK it depends on, or a word of the language.
 fn is_crate_name(name: &str) -> bool {
+    const KEYWORDS: [&str; 51] = [
+        "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do",
+        "dyn", "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let",
+        "loop", "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return", "self",
+        "static", "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use",
+        "virtual", "where", "while", "yield",
+    ];
     const TAKEN: [&str; 6] = ["reprise-policy", "test", "core", "std", "alloc", "proc-macro"];
     name.len() <= 64
         && name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
         && !name.ends_with('-')
         && !TAKEN.contains(&name)
+        && !KEYWORDS.contains(&name)
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
@@ -90,7 +98,9 @@ mod tests {
         for good in ["a", "payments", "pay-2"] {
             assert!(is_crate_name(good), "{good}");
         }
-        for bad in ["", "2pay", "Pay", "a_b", "../a", "a-", "core", "reprise-policy", &"a".repeat(65)] {
+        for bad in
+            ["", "2pay", "Pay", "a_b", "../a", "a-", "core", "reprise-policy", "match", &"a".repeat(65)]
+        {
             assert!(!is_crate_name(bad), "{bad}");
         }
     }

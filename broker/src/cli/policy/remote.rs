@@ -11,12 +11,12 @@ use super::super::client::Module;
 use super::super::connection::{Connection, Format, json as write_json, lines};
 use super::super::output::plain;
 use super::super::table;
-use super::module;
+use super::{module, params};
 
 #[derive(clap::Args, Debug)]
 pub(super) struct Subscription {
     /// The subscription.
-    #[arg(long)]
+    #[arg(long, value_parser = super::subscription)]
     subscription: String,
 }
 
@@ -104,9 +104,7 @@ enum Given {
 
 impl Candidate {
     fn read(&self) -> Result<Given, Box<dyn Error>> {
-        let parsed =
-            |params: &String| serde_json::from_str(params).map_err(|error| format!("--params: {error}"));
-        let params: Option<Value> = self.params.as_ref().map(parsed).transpose()?;
+        let params = self.params.as_deref().map(params).transpose()?;
         if let Some(path) = &self.policy {
             let params = params.unwrap_or_else(|| json!({})).to_string();
             return Ok(Given::Module(Module { bytes: module(path)?, params }));
@@ -123,7 +121,8 @@ pub(super) fn push(
     connection: &Connection,
     output: Format,
 ) -> Result<ExitCode, Box<dyn Error>> {
-    let module = Module { bytes: module(&arguments.policy)?, params: arguments.params.clone() };
+    let params = params(&arguments.params)?.to_string();
+    let module = Module { bytes: module(&arguments.policy)?, params };
     let pushed: Value = connection.open()?.put_module(&arguments.subscription.path(""), module)?;
     match output {
         Format::Json => write_json(&pushed)?,
@@ -217,8 +216,10 @@ pub(super) fn shadow(
         write_json(&shown)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let agreement =
-        shown["agreement"].as_f64().map_or("nothing yet".to_owned(), |part| format!("{:.1} %", part * 100.0));
+    let agreement = match shown["agreement"].as_f64() {
+        None => "it has not answered yet".to_owned(),
+        Some(part) => format!("agrees in {:.1} % of {} answers", part * 100.0, text(&shown["asked"])),
+    };
     lines([
         format!(
             "{} {}, asked since {}",
@@ -226,11 +227,7 @@ pub(super) fn shadow(
             text(&shown["version"]),
             text(&shown["since"])
         ),
-        format!(
-            "agrees in {agreement} of {} answers; {} were not asked",
-            text(&shown["asked"]),
-            text(&shown["dropped"])
-        ),
+        format!("{agreement}; {} questions were left out", text(&shown["dropped"])),
     ])?;
     let counted = |item: &Value| [text(&item["class"]), text(&item["attempt"]), text(&item["count"])];
     show_rows(["class", "attempt", "differs"], &shown["differences"], counted)?;

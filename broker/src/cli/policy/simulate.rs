@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::super::connection::{Connection, Format, json as write_json, lines};
 use super::super::table;
-use super::module;
 use super::remote::{decision, text};
+use super::{module, params};
 use crate::http::simulate::{SimulateQuery, simulate_alone};
 use crate::policy::{Limits, Sandbox};
 
@@ -21,7 +21,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value = ".", conflicts_with = "subscription")]
     policy: PathBuf,
     /// The policy of this subscription instead, with its settings.
-    #[arg(long)]
+    #[arg(long, value_parser = super::subscription)]
     subscription: Option<String>,
     /// Another revision of it than the active one.
     #[arg(long, requires = "subscription")]
@@ -60,10 +60,10 @@ pub(super) fn run(
 }
 
 fn here(arguments: &Arguments) -> Result<Value, Box<dyn Error>> {
+    let params = params(arguments.params.as_deref().unwrap_or("{}"))?.to_string();
     let module = module(&arguments.policy)?;
-    let params = arguments.params.as_deref().unwrap_or("{}");
     let program = Sandbox::new(Limits::default())?.load(&module)?;
-    program.rehearse(params)?;
+    program.rehearse(&params)?;
     let asked = SimulateQuery {
         scenario: arguments.scenario.clone(),
         seed: arguments.seed,
@@ -71,7 +71,7 @@ fn here(arguments: &Arguments) -> Result<Value, Box<dyn Error>> {
         work: arguments.work.clone(),
         start: arguments.start.clone(),
     };
-    let played = simulate_alone(&program, params, asked).map_err(|problem| problem.detail)?;
+    let played = simulate_alone(&program, &params, asked).map_err(|problem| problem.detail)?;
     Ok(serde_json::to_value(&played)?)
 }
 
@@ -81,8 +81,8 @@ fn there(
     subscription: &str,
 ) -> Result<Value, Box<dyn Error>> {
     let mut body = json!({ "scenario": arguments.scenario });
-    if let Some(params) = &arguments.params {
-        body["params"] = serde_json::from_str(params).map_err(|error| format!("--params: {error}"))?;
+    if let Some(given) = &arguments.params {
+        body["params"] = params(given)?;
     }
     let mut put = |name: &str, value: Option<Value>| {
         if let Some(value) = value {

@@ -11,7 +11,7 @@ use super::super::compile;
 use super::super::connection::{Format, json, lines};
 use super::super::table;
 use super::build::build;
-use crate::lab::fixture::Case;
+use crate::lab::fixture::{Case, CaseError};
 use crate::policy::{Limits, Program, Sandbox};
 
 #[derive(clap::Args, Debug)]
@@ -54,6 +54,7 @@ struct FixtureReport {
 }
 
 pub(super) fn run(arguments: &Arguments, output: Format) -> Result<ExitCode, Box<dyn Error>> {
+    compile::find_crate(&arguments.path)?;
     if !arguments.skip_native {
         test_natively(&arguments.path)?;
     }
@@ -99,26 +100,29 @@ fn test_natively(folder: &Path) -> Result<(), Box<dyn Error>> {
         .stdin(Stdio::null())
         .stdout(std::io::stderr())
         .status()
-        .map_err(|error| format!("cargo: {error}"))?;
+        .map_err(|error| compile::missing("cargo", error))?;
     if status.success() { Ok(()) } else { Err("its own tests fail; the reason is above".into()) }
 }
 
 fn test(path: &Path, program: &Program, max_fuel: u64) -> FixtureReport {
     let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let failed = |name: String, problem: String| FixtureReport {
+    let failed = |name: String, problem: String, fuel: u64| FixtureReport {
         file: file.clone(),
         name,
         passed: false,
         problem: Some(problem),
-        fuel: 0,
+        fuel,
         memory: 0,
     };
     let case = match Case::load(path) {
         Ok(case) => case,
-        Err(error) => return failed(String::new(), error.to_string()),
+        Err(error) => return failed(String::new(), error.to_string(), 0),
     };
     match case.holds(program) {
-        Err(error) => failed(case.name().to_owned(), error.to_string()),
+        Err(error) => {
+            let fuel = if let CaseError::Dear { fuel, .. } = error { fuel } else { 0 };
+            failed(case.name().to_owned(), error.to_string(), fuel)
+        }
         Ok(took) => {
             let dear = took.fuel > max_fuel;
             FixtureReport {
