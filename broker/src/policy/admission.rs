@@ -17,7 +17,7 @@ use super::machine_code::MachineCode;
 use super::output::Description;
 use super::program::{Guest, Program};
 use super::refusal::Refusal;
-use super::rehearsal::{Rehearsal, unhurried};
+use super::rehearsal::Rehearsal;
 use super::sandbox::Sandbox;
 
 impl Sandbox {
@@ -101,20 +101,17 @@ impl Sandbox {
 impl Guest {
     /// Checks the types of all three functions on an instance, which also shows that one can be made.
     fn typecheck(&self) -> Result<(), Refusal> {
-        let start = || {
-            let (result, _) = self.run(|store, instance| {
-                let types = self.decide(store, instance).map(drop);
-                let types = types.and(self.check(store, instance).map(drop));
-                Ok(types.and(self.describe(store, instance).map(drop)))
-            });
-            result
-        };
-        unhurried(start).map_err(broke("start"))?.map_err(mismatch)
+        let (result, _) = self.run(|store, instance| {
+            let types = self.decide(store, instance).map(drop);
+            let types = types.and(self.check(store, instance).map(drop));
+            Ok(types.and(self.describe(store, instance).map(drop)))
+        });
+        result.map_err(broke("start"))?.map_err(mismatch)
     }
 
     fn description(&self) -> Result<Description, Refusal> {
-        let describe = || self.run(|store, instance| self.describe(store, instance)?.call(store, ())).0;
-        let (description,) = unhurried(describe).map_err(broke("describe"))?;
+        let (result, _) = self.run(|store, instance| self.describe(store, instance)?.call(store, ()));
+        let (description,) = result.map_err(broke("describe"))?;
         let description = Description::from(description);
         let bad = |what: &str, text: &str, reason: InvalidName| {
             Refusal::Description(format!("its {what} {:?}: {reason}", cut(text.to_owned())))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::context::{Context, ContextMessage, Load, PastFailure};
-use crate::domain::decision::{Answer, Fault};
+use crate::domain::decision::Answer;
 use crate::domain::failure::{Cause, Failure};
 use crate::domain::id::{MessageId, TopicId};
 use crate::domain::limits::{MAX_CLASS_BYTES, MAX_CONTEXT_HISTORY, MAX_DETAIL_BYTES, MAX_MEMO_BYTES};
@@ -30,34 +30,15 @@ impl Program {
     /// [`Refusal::Params`] with the policy's words, or [`Refusal::Fault`].
     pub fn rehearse(&self, params: &str) -> Result<Rehearsal, Refusal> {
         let broke = |call: String| |fault| Refusal::Fault { call, fault };
-        unhurried(|| self.check(params)).map_err(broke("check".to_owned()))?.map_err(Refusal::Params)?;
+        self.check(params).map_err(broke("check".to_owned()))?.map_err(Refusal::Params)?;
         let mut rehearsal = Rehearsal { fuel: 0, answers: Vec::new() };
         for (call, context) in standard_contexts(params) {
-            let ask = || {
-                let evaluation = self.decide(&context);
-                evaluation.result.map(|answer| (answer, evaluation.fuel))
-            };
-            let (answer, fuel) = unhurried(ask).map_err(broke(format!("decide, {call}")))?;
-            rehearsal.fuel = rehearsal.fuel.max(fuel);
-            rehearsal.answers.push(answer);
+            let evaluation = self.decide(&context);
+            rehearsal.fuel = rehearsal.fuel.max(evaluation.fuel);
+            rehearsal.answers.push(evaluation.result.map_err(broke(format!("decide, {call}")))?);
         }
         Ok(rehearsal)
     }
-}
-
-/// A busy machine takes its time from a policy: only one that is late each time is slow.
-const TRIES: usize = 5;
-
-/// Asks again while it is only the clock that says no.
-pub(super) fn unhurried<T>(ask: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
-    let mut result = ask();
-    for _ in 1..TRIES {
-        if !matches!(result, Err(Fault::Time)) {
-            break;
-        }
-        result = ask();
-    }
-    result
 }
 
 /// What every policy is tried on, each with a name: a first failure by each cause, the fourth failure of a
