@@ -63,11 +63,11 @@ fn revisions_come_and_go() {
     let lines: Vec<_> = listed.lines().collect();
     assert_eq!(
         cells(lines[0]),
-        ["revision", "policy", "created", "by", "size", "trial fuel", "decisions", "faults"]
+        ["revision", "policy", "created", "by", "size", "trial fuel", "decisions", "faults", "params"]
     );
     let [standard, healthy, quarantined] = [1, 2, 3].map(|at| cells(lines[at]));
     assert_eq!((&standard[0], &standard[3], &standard[1][..8]), (&"1", &"broker", "standard"));
-    assert_eq!((&healthy[..2], &healthy[6..]), (&["2", "guest 1.0"][..], &["1", "0", "active"][..]));
+    assert_eq!((&healthy[..2], &healthy[6..9]), (&["2", "guest 1.0"][..], &["1", "0", "active"][..]));
     assert_eq!(&quarantined[6..8], ["0", "1"]);
     let why = "quarantined: the policy trapped: wasm `unreachable` instruction executed";
     assert_eq!((lines.len(), quarantined[8]), (4, why));

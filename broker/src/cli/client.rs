@@ -25,6 +25,9 @@ pub(super) enum ClientError {
         /// What the connection says.
         source: reqwest::Error,
     },
+    /// It says not how to get there.
+    #[error("{0:?} is not the URL of a broker: it begins with http:// or https://")]
+    NoUrl(String),
     /// The broker said no.
     #[error("the broker refused ({code}): {detail}")]
     Refused {
@@ -72,8 +75,11 @@ impl Client {
     /// Speaks to the broker at `url`, such as `http://127.0.0.1:7070`.
     ///
     /// # Errors
-    /// [`ClientError::Unreachable`] if the system does not allow it.
+    /// [`ClientError::NoUrl`]; [`ClientError::Unreachable`] if the system does not allow it.
     pub(super) fn new(url: &str, token: Option<&str>) -> Result<Self, ClientError> {
+        if !url.starts_with("http://") && !url.starts_with("https://") {
+            return Err(ClientError::NoUrl(url.to_owned()));
+        }
         // A broker is a neighbour: a proxy meant for the wide world would only be in the way.
         let http = Http::builder().no_proxy().timeout(TIMEOUT).build();
         let url = url.trim_end_matches('/').to_owned();

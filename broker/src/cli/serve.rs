@@ -3,7 +3,7 @@
 use std::env;
 use std::error::Error;
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -60,7 +60,11 @@ enum GivenDurability {
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let filter = EnvFilter::try_from_env("BROKER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .init();
     if arguments.no_auth && !arguments.listen.ip().is_loopback() {
         return Err("--no-auth lets everyone in: it is for loopback addresses only".into());
     }

@@ -60,6 +60,11 @@ impl Failure {
         size_of::<Self>() + self.class.len() + self.detail.as_ref().map_or(0, String::len)
     }
 
+    /// What it is counted under: its class, or its cause where it has none.
+    pub fn label(&self) -> &str {
+        if self.class.is_empty() { self.cause.as_str() } else { &self.class }
+    }
+
     /// A failure of which only the cause is known.
     pub const fn of(cause: Cause) -> Self {
         Self { cause, class: String::new(), code: None, detail: None, retry_after: None }

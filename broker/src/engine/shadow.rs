@@ -243,7 +243,7 @@ impl Engine {
             stats.count((!same).then_some(Difference {
                 at: context.now,
                 message_id: context.message.id,
-                class: context.failure.class,
+                class: context.failure.label().to_owned(),
                 attempt: context.attempt,
                 active: ask.decided,
                 shadow: would,

@@ -40,7 +40,7 @@ pub(super) async fn authenticate(State(app): State<App>, request: Request, next:
         let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
         let known = given.is_some_and(|token| bool::from(token.trim().as_bytes().ct_eq(expected.as_bytes())));
         if !known {
-            let detail = "send the operator's token: Authorization: Bearer ...; it is in operator.token of the data folder";
+            let detail = "send the operator's token: Authorization: Bearer ..., or --token on the command line; it is in operator.token of the data folder";
             return Problem::new(ErrorCode::Unauthorized, detail).into_response();
         }
     }

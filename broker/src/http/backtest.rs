@@ -234,7 +234,7 @@ fn example(subscription: &Name, change: Change) -> ExampleBody {
         number: Some(change.failure.number),
         at: WireTime(context.now),
         message_id: context.message.id.to_string(),
-        class: context.failure.class,
+        class: context.failure.label().to_owned(),
         attempt: context.attempt,
         before: verdict(subscription, change.before),
         after: verdict(subscription, change.after),

@@ -218,7 +218,9 @@ fn answer(
         *ends.entry(schedule.end.as_str()).or_default() += 1;
     }
     let count = schedules.len() as u32;
-    let attempts = Spread::of(schedules.iter().map(|schedule| schedule.steps.len() as u64));
+    // The attempt that succeeded is one, too.
+    let attempts = |schedule: &Schedule| schedule.steps.len() as u64 + u64::from(schedule.end == End::Acked);
+    let attempts = Spread::of(schedules.iter().map(attempts));
     let totals = Spread::of(schedules.iter().map(|schedule| schedule.total));
     let seeds = (count > 1).then(|| SeedsBody {
         count,

@@ -133,7 +133,7 @@ impl Backtest {
         }
         if !is_same(&before, &after) {
             self.counts.changed += 1;
-            let kind = (failure.context.failure.class.clone(), action(&before), action(&after));
+            let kind = (failure.context.failure.label().to_owned(), action(&before), action(&after));
             if self.changes.len() < MAX_KINDS || self.changes.contains_key(&kind) {
                 *self.changes.entry(kind).or_default() += 1;
             }

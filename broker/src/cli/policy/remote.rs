@@ -168,9 +168,11 @@ pub(super) fn revisions(
             text(&item["decisions"]),
             text(&item["faults"]),
             state,
+            text(&item["params"]),
         ]
     };
-    let heads = ["revision", "policy", "created", "by", "size", "trial fuel", "decisions", "faults", ""];
+    let heads =
+        ["revision", "policy", "created", "by", "size", "trial fuel", "decisions", "faults", "", "params"];
     lines(table::lines(heads, &items.iter().map(row).collect::<Vec<_>>()))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -231,7 +233,7 @@ pub(super) fn shadow(
     ])?;
     let counted = |item: &Value| [text(&item["class"]), text(&item["attempt"]), text(&item["count"])];
     show_rows(["class", "attempt", "differs"], &shown["differences"], counted)?;
-    show_examples(&shown["examples"])?;
+    show_examples(&shown["examples"], ["active", "shadow"])?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -306,7 +308,11 @@ fn show_report(report: &Value) -> std::io::Result<()> {
         String::new(),
     ])?;
     let counted = |item: &Value| {
-        [text(&item["class"]), text(&item["before"]), text(&item["after"]), text(&item["count"])]
+        let after = match (text(&item["before"]), text(&item["after"])) {
+            (before, after) if before == after => format!("{after}, another one"),
+            (_, after) => after,
+        };
+        [text(&item["class"]), text(&item["before"]), after, text(&item["count"])]
     };
     show_rows(["class", "before", "after", "decisions"], &report["changes"], counted)?;
     let mut rows = vec![[
@@ -332,10 +338,10 @@ fn show_report(report: &Value) -> std::io::Result<()> {
         rows.push([format!("faults, {kind}"), String::new(), text(count)]);
     }
     lines(table::lines(["", "before", "after"], &rows))?;
-    show_examples(&report["examples"])
+    show_examples(&report["examples"], ["before", "after"])
 }
 
-fn show_examples(examples: &Value) -> std::io::Result<()> {
+fn show_examples(examples: &Value, [one, other]: [&str; 2]) -> std::io::Result<()> {
     let row = |item: &Value| {
         [
             text(&item["message_id"]),
@@ -345,7 +351,7 @@ fn show_examples(examples: &Value) -> std::io::Result<()> {
             decision(&item["after"]),
         ]
     };
-    show_rows(["for example", "class", "attempt", "before", "after"], examples, row)
+    show_rows(["for example", "class", "attempt", one, other], examples, row)
 }
 
 /// A table of a list, and a free line; nothing for an empty one.

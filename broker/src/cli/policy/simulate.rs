@@ -114,7 +114,10 @@ fn show(played: &Value) -> std::io::Result<()> {
                 failed.to_owned(),
                 decision(&step["decision"]),
                 text(&step["fuel"]),
-                text(&step["decision"]["note"]),
+                match step["decision"]["fault"]["detail"].as_str() {
+                    Some(fault) => fault.to_owned(),
+                    None => text(&step["decision"]["note"]),
+                },
             ]
         })
         .collect();
