@@ -7,7 +7,7 @@
 mod loads;
 mod shadow;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -236,9 +236,12 @@ impl Programs {
         asks: Vec<ShadowAsk>,
         mut module: impl FnMut(RealmId, Digest) -> Result<Module, E>,
     ) -> Result<(), E> {
+        // The first that needs a module brings it; the others find it there.
+        let mut brought = HashSet::new();
         for ask in asks {
             let ready = self.loaded.shelf().ready.contains_key(&ask.digest);
-            let module = if ready { None } else { module(ask.realm, ask.digest)? };
+            let brings = !ready && brought.insert(ask.digest);
+            let module = if brings { module(ask.realm, ask.digest)? } else { None };
             self.shadows.ask(ask, module);
         }
         Ok(())

@@ -87,8 +87,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     runtime.block_on(serve(arguments.listen, access, &broker, &dispatcher))?;
     broker.stop();
     drop(runtime);
-    drop(broker);
+    // Before the handle goes: policies that are being loaded may wait for the dispatcher, and ending waits for them.
     dispatcher.join()?;
+    drop(broker);
     tracing::info!("stopped; everything is on disk");
     Ok(ExitCode::SUCCESS)
 }

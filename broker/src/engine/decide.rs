@@ -118,7 +118,6 @@ impl Engine {
                     self.ask_shadow(at.subscription, context, decision.clone());
                 }
                 self.apply_decision(at, decision)?;
-                self.trim_records(at.subscription)?;
             }
         }
         Ok(())
@@ -173,7 +172,6 @@ impl Engine {
                 let consecutive = held.map_or(0, |held| held.delivery.faults).saturating_add(1);
                 tracing::warn!(subscription = %subscription.row.name, revision = token.revision, %fault, "policy fault");
                 if active && own {
-                    subscription.cursor.faults += 1;
                     self.count_fault(at.subscription, &fault)?;
                 }
                 let delay = fallback_delay(fallback_first, max_delay, consecutive);

@@ -292,6 +292,7 @@ impl Engine {
                 if wake != subscription.wake {
                     set_wake(&mut self.wakes, Owner::Subscription(id), &mut subscription.wake, wake);
                 }
+                progress.split_into(&mut self.pending);
             }
         }
         if !progress.is_empty() {

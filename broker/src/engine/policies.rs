@@ -186,9 +186,11 @@ impl Engine {
     pub(super) fn count_fault(&mut self, id: SubscriptionId, fault: &Fault) -> Result<(), StoreError> {
         let now = self.now;
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
-        subscription.faults = subscription.faults.saturating_add(1);
         let standard = subscription.revision.size == BUILT_IN;
-        if subscription.faults < subscription.row.settings.fault_limit || standard {
+        let faults = subscription.faults.saturating_add(1);
+        if faults < subscription.row.settings.fault_limit || standard {
+            subscription.faults = faults;
+            subscription.cursor.faults += 1;
             return Ok(());
         }
         let (realm, broken) = (subscription.realm, subscription.row.active_revision);
@@ -197,6 +199,8 @@ impl Engine {
         self.apply()?;
         let takes_over = self.last_healthy(realm, id, broken)?;
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
+        // After what was applied: it belongs to the decision that follows.
+        subscription.cursor.faults += 1;
         let mut commit = Commit::default();
         match takes_over {
             Some((number, row)) => subscription.activate(id, number, row, why, &mut commit),

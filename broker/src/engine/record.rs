@@ -55,7 +55,7 @@ impl Subscription {
     }
 
     /// When the oldest records are looked at again.
-    fn look_again(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn look_again(&self, now: Timestamp) -> Option<Timestamp> {
         let some = self.cursor.recorded_from < self.cursor.recorded;
         some.then(|| now + self.row.settings.record_for.min(TRIM_EVERY))
     }
@@ -73,7 +73,11 @@ impl Engine {
             subscription.flush_records(id, &mut commit);
             self.pending.push(commit);
         }
-        if subscription.trim_records_at.is_none() {
+        // Now and then, not with each decision: whole rows are read for it.
+        let slack = u64::from(subscription.row.settings.record_failures) / 8 + TRIM_SLACK;
+        if subscription.cursor.recorded_from + slack < subscription.recorded_surplus() {
+            subscription.trim_records_at = Some(now);
+        } else if subscription.trim_records_at.is_none() {
             subscription.trim_records_at = subscription.look_again(now);
         }
     }
@@ -82,14 +86,10 @@ impl Engine {
     pub(super) fn trim_records(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
         let now = self.now;
         let Some(subscription) = self.subscriptions.get(&id) else { return Ok(()) };
-        let settings = &subscription.row.settings;
-        let surplus = subscription.recorded_surplus();
-        // Now and then, not with each decision: whole rows are read for it.
-        let slack = u64::from(settings.record_failures) / 8 + TRIM_SLACK;
-        let due = subscription.trim_records_at.is_some_and(|at| at <= now);
-        if !due && subscription.cursor.recorded_from + slack >= surplus {
+        if subscription.trim_records_at.is_none_or(|at| at > now) {
             return Ok(());
         }
+        let surplus = subscription.recorded_surplus();
         self.apply()?;
         let Some(subscription) = self.subscriptions.get(&id) else { return Ok(()) };
         let (realm, from) = (subscription.realm, subscription.cursor.recorded_from);

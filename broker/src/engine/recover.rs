@@ -196,6 +196,7 @@ impl Engine {
                 self.shadows += 1;
                 subscription.shadow = Some(Shadow::new(self.shadows, row, self.now));
             }
+            subscription.trim_records_at = subscription.look_again(self.now);
             self.load_leases(id, &mut subscription)?;
             loaded.push((id, subscription));
         }
@@ -238,11 +239,14 @@ impl Engine {
         self.pending.push(commit);
     }
 
-    /// The modules that decide for some subscription, each once, in the order of subscriptions; without the built-in
-    /// policy.
+    /// The modules that decide for some subscription, and then their shadows, each once, in the order of subscriptions;
+    /// without the built-in policy.
     pub fn active_modules(&self) -> Vec<(RealmId, Digest)> {
         let subscriptions: BTreeMap<_, _> = self.subscriptions.iter().collect();
         let active = subscriptions.values().map(|it| (it.realm, it.revision.digest));
+        let shadows =
+            subscriptions.values().filter_map(|it| Some((it.realm, it.row.shadow.as_ref()?.digest)));
+        let active = active.chain(shadows);
         let mut seen = BTreeSet::from([self.standard.digest]);
         active.filter(|(_, digest)| seen.insert(*digest)).collect()
     }

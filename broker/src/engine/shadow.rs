@@ -227,6 +227,12 @@ impl Engine {
             let Some(shadow) = shadow else { continue };
             shadow.in_flight = shadow.in_flight.saturating_sub(1);
             let stats = &mut shadow.stats;
+            if let Err(Fault::NotLoaded(why)) = &evaluation.result {
+                // It never answered.
+                tracing::warn!(subscription = %subscription.row.name, %why, "a shadow is not loaded");
+                stats.dropped += 1;
+                continue;
+            }
             stats.fuel_max = stats.fuel_max.max(evaluation.fuel);
             let decider = Decider::Policy {
                 revision: 0,

@@ -111,6 +111,8 @@ impl Engine {
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
         subscription.row.settings = settings;
         subscription.row.retry = retry;
+        // Fewer records may be kept from now on, or for a shorter time.
+        subscription.trim_records_at = subscription.look_again(self.now).map(|_| self.now);
         let mut commit = Commit::default();
         let key = key::subscription(subscription.realm, id);
         commit.put(Keyspace::Subscriptions, key, subscription.row.encode());

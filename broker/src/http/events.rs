@@ -55,7 +55,7 @@ pub(super) async fn listen(State(app): State<App>, headers: HeaderMap) -> Result
     let permit = Arc::clone(&app.listeners).try_acquire_owned().map_err(full)?;
     let feed = app.broker.feed();
     let next = match headers.get("last-event-id") {
-        Some(last) => last.to_str().ok().and_then(|last| behind(last, &feed)).unwrap_or(1),
+        Some(last) => last.to_str().ok().and_then(|last| behind(last, &feed)).unwrap_or(1).min(feed.next()),
         None => feed.next(),
     };
     let (sender, body) = Channel::<Bytes, Infallible>::new(1);

@@ -241,7 +241,7 @@ fn no_message_headers(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// What no topic takes, whatever its settings.
-fn check(message: NewMessage) -> Result<NewMessage, Problem> {
+pub(super) fn check(message: NewMessage) -> Result<NewMessage, Problem> {
     let too_long = |text: Option<&String>, most: usize| text.is_some_and(|text| text.len() > most);
     if too_long(message.key.as_ref(), limit::MAX_KEY_BYTES) {
         let detail = format!("key: at most {} bytes", limit::MAX_KEY_BYTES);

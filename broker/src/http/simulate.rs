@@ -5,22 +5,24 @@ use std::time::Duration;
 
 use axum::extract::{Path, Request, State};
 use axum::response::Response;
-use reprise_policy::testing::{NOW, Outcomes, ScriptError};
+use reprise_policy::testing::{NOW, Outcome, Outcomes, ScriptError};
 use serde::{Deserialize, Serialize};
 
 use super::auth::REALM;
 use super::body::Format;
 use super::candidate::{Candidate, Trial, trial};
+use super::publish::check;
 use super::shape::{DecisionBody, decision_body};
 use super::wire::{GivenDuration, JsonPayload, Pairs, WireDuration, moment, name, optional};
 use super::{App, ErrorCode, Problem};
 use crate::domain::context::{ContextMessage, Load};
 use crate::domain::id::{MessageId, TopicId};
+use crate::domain::limits::MAX_CLASS_BYTES;
 use crate::domain::name::Name;
 use crate::domain::settings::SubscriptionSettings;
 use crate::domain::time::Timestamp;
-use crate::engine::{Command, SubscriptionView};
-use crate::lab::simulate::{Schedule, Step, simulate as play};
+use crate::engine::{Command, NewMessage, SubscriptionView};
+use crate::lab::simulate::{MAX_STEPS, Schedule, Step, simulate as play};
 use crate::lab::{End, Rules, Scenario, Spread};
 use crate::policy::Program;
 
@@ -168,16 +170,19 @@ pub(super) async fn simulate(
     let ready = candidate.ready(&app, &view.row.name).await?;
     let rules = Rules::of(view.row.name.clone(), view.topic.clone(), &view.row.settings);
     let first = asked.seed.unwrap_or(SEED);
-    let mut schedules = Vec::new();
-    for seed in 0..seeds {
+    let mut played = Played::default();
+    for n in 0..seeds {
         let (program, params) = (ready.program.clone(), ready.params.clone());
         let (rules, scenario) = (rules.clone(), scenario.clone());
-        let seed = first.wrapping_add(seed.into());
-        let played = app.broker.trials().run(move || play(&program, &params, &rules, &scenario, seed));
-        schedules.push(played.await?);
+        let seed = first.wrapping_add(n.into());
+        let add = move || {
+            played.add(play(&program, &params, &rules, &scenario, seed));
+            played
+        };
+        played = app.broker.trials().run(add).await?;
     }
     let policy = policy_body(&ready.program, ready.revision);
-    Ok(format.ok(&answer(policy, asked.scenario, &rules.subscription, first, schedules)))
+    Ok(format.ok(&answer(policy, asked.scenario, &rules.subscription, first, played)))
 }
 
 /// The same for a module that no broker has, with the settings of a new subscription.
@@ -194,9 +199,30 @@ pub(crate) fn simulate_alone(
     let (seeds, first) = (seeds(&asked)?, asked.seed.unwrap_or(SEED));
     let rules =
         Rules::of(name("subscription", "local")?, name("topic", "local")?, &SubscriptionSettings::default());
-    let each = |n: u32| play(program, params, &rules, &played, first.wrapping_add(n.into()));
-    let schedules = (0..seeds).map(each).collect();
-    Ok(answer(policy_body(program, None), asked.scenario, &rules.subscription, first, schedules))
+    let mut all = Played::default();
+    for n in 0..seeds {
+        all.add(play(program, params, &rules, &played, first.wrapping_add(n.into())));
+    }
+    Ok(answer(policy_body(program, None), asked.scenario, &rules.subscription, first, all))
+}
+
+/// One schedule for each seed: the first whole, of the others only what is counted, as a step may be large.
+#[derive(Default)]
+struct Played {
+    first: Option<Schedule>,
+    ends: BTreeMap<&'static str, u32>,
+    attempts: Vec<u64>,
+    totals: Vec<Duration>,
+}
+
+impl Played {
+    fn add(&mut self, schedule: Schedule) {
+        *self.ends.entry(schedule.end.as_str()).or_default() += 1;
+        // The attempt that succeeded is one, too.
+        self.attempts.push(schedule.steps.len() as u64 + u64::from(schedule.end == End::Acked));
+        self.totals.push(schedule.total);
+        self.first.get_or_insert(schedule);
+    }
 }
 
 fn seeds(asked: &SimulateBody) -> Result<u32, Problem> {
@@ -211,24 +237,17 @@ fn answer(
     scenario: String,
     subscription: &Name,
     seed: u64,
-    schedules: Vec<Schedule>,
+    played: Played,
 ) -> SimulateAnswer {
-    let mut ends = BTreeMap::new();
-    for schedule in &schedules {
-        *ends.entry(schedule.end.as_str()).or_default() += 1;
-    }
-    let count = schedules.len() as u32;
-    // The attempt that succeeded is one, too.
-    let attempts = |schedule: &Schedule| schedule.steps.len() as u64 + u64::from(schedule.end == End::Acked);
-    let attempts = Spread::of(schedules.iter().map(attempts));
-    let totals = Spread::of(schedules.iter().map(|schedule| schedule.total));
+    let Played { first, ends, attempts, totals } = played;
+    let count = attempts.len() as u32;
+    let (attempts, totals) = (Spread::of(attempts), Spread::of(totals));
     let seeds = (count > 1).then(|| SeedsBody {
         count,
         ends,
         attempts: SpreadBody::of(&attempts, |attempts| attempts),
         total: SpreadBody::of(&totals, WireDuration),
     });
-    let first = schedules.into_iter().next();
     let (steps, end, total) = first.map_or((Vec::new(), End::Pending, Duration::ZERO), |schedule| {
         (schedule.steps, schedule.end, schedule.total)
     });
@@ -258,11 +277,27 @@ fn scenario(asked: &SimulateBody) -> Result<Scenario, Problem> {
             "the scenario has no outcome: such as \"timeout*3, ok\"",
         ));
     }
+    let long = |text: &str| text.len() > MAX_CLASS_BYTES;
+    let too_long = |outcome: &Outcome| match outcome {
+        Outcome::Failed { class, code, .. } => long(class) || code.as_deref().is_some_and(long),
+        Outcome::Acked => false,
+    };
+    // Once is enough of one that is repeated: nothing after the last step is played.
+    if outcomes.iter().take(MAX_STEPS as usize + 1).any(too_long) {
+        let detail = format!("a class or code has at most {MAX_CLASS_BYTES} bytes");
+        return Err(Problem::new(ErrorCode::InvalidScenario, detail));
+    }
     let start = match &asked.start {
         None => Timestamp::from_millis(NOW),
         Some(text) => moment("start", text)?,
     };
     let given = &asked.message;
+    let message = check(NewMessage {
+        key: given.key.clone(),
+        attributes: given.attributes.0.clone(),
+        content_type: given.content_type.clone(),
+        ..NewMessage::default()
+    })?;
     let ttl = optional(given.ttl.as_ref(), "message.ttl")?;
     let load = &asked.load;
     Ok(Scenario {
@@ -270,9 +305,9 @@ fn scenario(asked: &SimulateBody) -> Result<Scenario, Problem> {
         work: optional(asked.work.as_ref(), "work")?.unwrap_or(Duration::ZERO),
         message: ContextMessage {
             id: MessageId { topic: TopicId(1), sequence: 1 },
-            key: given.key.clone(),
-            attributes: given.attributes.0.clone(),
-            content_type: given.content_type.clone(),
+            key: message.key,
+            attributes: message.attributes,
+            content_type: message.content_type,
             size: given.size.unwrap_or(256),
             published_at: start,
             expires_at: ttl.map(|ttl| start + ttl),

@@ -82,7 +82,7 @@ pub(super) const COMPILE_STACK_BYTES: usize = 8 * MIB;
 /// What a module may compile to; 16 MiB, a hundred times what a policy in Rust does. It stays in memory while the
 /// policy is in use.
 pub(super) const COMPILED_BYTES: usize = 16 * MIB;
-/// Modules that are compiled at a time: an upload that takes long leaves a place for policies that are asked.
-pub(super) const COMPILERS: usize = 2;
+/// Modules that are compiled at a time: an upload and a shadow that take long leave a place for policies that are asked.
+pub(super) const COMPILERS: usize = 3;
 /// The folder of compiled policies; 256 MiB, more than a thousand of the ordinary kind. The oldest go first.
 pub(super) const CACHE_BYTES: u64 = 256 * MIB as u64;

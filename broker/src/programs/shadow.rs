@@ -1,6 +1,7 @@
 //! The thread that asks shadows: whatever they cost, those who decide do not wait for them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -17,6 +18,7 @@ const BATCH: usize = 64;
 
 /// The thread, and the way to it. What waits is bounded by who asks.
 pub(super) struct Shadows {
+    closing: Arc<AtomicBool>,
     work: Option<Sender<(ShadowAsk, Module)>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -24,11 +26,13 @@ pub(super) struct Shadows {
 impl Shadows {
     pub(super) fn start(loaded: Arc<Loaded>, deliver: DeliverShadow) -> std::io::Result<Self> {
         let (work, inbox) = unbounded();
+        let closing = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&closing);
         let thread = std::thread::Builder::new()
             .name("shadow".to_owned())
             .stack_size(LOADER_STACK_BYTES)
-            .spawn(move || run(&loaded, &inbox, &deliver))?;
-        Ok(Self { work: Some(work), thread: Some(thread) })
+            .spawn(move || run(&loaded, &inbox, &deliver, &stop))?;
+        Ok(Self { closing, work: Some(work), thread: Some(thread) })
     }
 
     pub(super) fn ask(&self, ask: ShadowAsk, module: Module) {
@@ -39,8 +43,10 @@ impl Shadows {
     }
 }
 
+/// What waits is not asked any more: nobody is left to count it.
 impl Drop for Shadows {
     fn drop(&mut self) {
+        self.closing.store(true, Ordering::Release);
         self.work = None;
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
@@ -48,9 +54,15 @@ impl Drop for Shadows {
     }
 }
 
-fn run(loaded: &Loaded, inbox: &Receiver<(ShadowAsk, Module)>, deliver: &DeliverShadow) {
+fn run(
+    loaded: &Loaded,
+    inbox: &Receiver<(ShadowAsk, Module)>,
+    deliver: &DeliverShadow,
+    closing: &AtomicBool,
+) {
     while let Ok(first) = inbox.recv() {
         let batch = std::iter::once(first).chain(inbox.try_iter()).take(BATCH);
+        let batch = batch.take_while(|_| !closing.load(Ordering::Acquire));
         deliver(batch.map(|(ask, module)| answer(loaded, ask, module)).collect());
     }
 }
