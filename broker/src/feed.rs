@@ -78,6 +78,11 @@ impl Feed {
         });
     }
 
+    /// Whether the broker is about to stop.
+    pub fn is_closed(&self) -> bool {
+        *self.changed.borrow() == State::Closed
+    }
+
     /// No more events: whoever listens is done.
     pub fn close(&self) {
         self.changed.send_replace(State::Closed);

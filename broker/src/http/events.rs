@@ -9,9 +9,10 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
+use http_body_util::BodyExt as _;
 use http_body_util::channel::{Channel, Sender};
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::wire::WireTime;
 use super::{App, ErrorCode, Problem};
@@ -59,7 +60,12 @@ pub(super) async fn listen(State(app): State<App>, headers: HeaderMap) -> Result
         None => feed.next(),
     };
     let (sender, body) = Channel::<Bytes, Infallible>::new(1);
-    tokio::spawn(tell(feed, next, sender, permit));
+    tokio::spawn(tell(feed, next, sender));
+    // The place is given back as soon as the connection has gone, not when there is something to tell.
+    let body = body.map_frame(move |frame| {
+        _ = &permit;
+        frame
+    });
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
@@ -75,7 +81,7 @@ fn behind(id: &str, feed: &Feed) -> Option<u64> {
         .then(|| number.parse().ok().map(|number: u64| number.saturating_add(1)))?
 }
 
-async fn tell(feed: Arc<Feed>, mut next: u64, mut sender: Sender<Bytes>, _permit: OwnedSemaphorePermit) {
+async fn tell(feed: Arc<Feed>, mut next: u64, mut sender: Sender<Bytes>) {
     // So that the head of the answer goes out at once.
     let mut chunk = ": events follow\n\n".to_owned();
     loop {

@@ -21,7 +21,7 @@ use crate::domain::limits::MAX_CLASS_BYTES;
 use crate::domain::name::Name;
 use crate::domain::settings::SubscriptionSettings;
 use crate::domain::time::Timestamp;
-use crate::engine::{Command, NewMessage, SubscriptionView};
+use crate::engine::{Command, NewMessage, Refusal, SubscriptionView};
 use crate::lab::simulate::{MAX_STEPS, Schedule, Step, simulate as play};
 use crate::lab::{End, Rules, Scenario, Spread};
 use crate::policy::Program;
@@ -172,6 +172,9 @@ pub(super) async fn simulate(
     let first = asked.seed.unwrap_or(SEED);
     let mut played = Played::default();
     for n in 0..seeds {
+        if app.broker.feed().is_closed() {
+            return Err(Refusal::ShuttingDown.into());
+        }
         let (program, params) = (ready.program.clone(), ready.params.clone());
         let (rules, scenario) = (rules.clone(), scenario.clone());
         let seed = first.wrapping_add(n.into());
