@@ -214,6 +214,8 @@ fn bad_backtests_are_refused() {
     ] {
         assert_eq!(broker.post(BACKTEST, &body).problem(), (status, code.to_owned()), "{body}");
     }
+    let both = broker.post(&format!("{BACKTEST}?revision=3"), &json!({}));
+    assert_eq!(both.problem(), (400, "invalid_query".to_owned()));
     let missing = broker.post("/v1/subscriptions/missing/policy/backtest", &json!({}));
     assert_eq!(missing.problem().1, "subscription_not_found");
 }

@@ -76,6 +76,10 @@ async fn described<Query, Given: DeserializeOwned>(
     parts: Parts,
     body: Body,
 ) -> Result<Trial<Query, Given>, Problem> {
+    if parts.uri.query().is_some_and(|query| !query.is_empty()) {
+        let detail = "with a JSON body everything is in the body; the query goes with a module";
+        return Err(Problem::new(ErrorCode::InvalidQuery, detail));
+    }
     let format = spoken(&parts.headers).ok_or_else(|| {
         let detail = "send application/json, application/msgpack, or a policy as application/wasm";
         Problem::new(ErrorCode::UnsupportedMediaType, detail)
