@@ -146,7 +146,10 @@ impl Broker {
             told.push(engine.take_events());
             let Some(programs) = asked.upgrade() else { return Ok(()) };
             let shadows = engine.take_shadow_asks();
-            programs.ask(asks, |realm, digest| engine.read_module(realm, digest))?;
+            // Most turns have none, and a turn is no place to wake a thread for nothing.
+            if !asks.is_empty() {
+                programs.ask(asks, |realm, digest| engine.read_module(realm, digest))?;
+            }
             programs.ask_shadows(shadows, |realm, digest| engine.read_module(realm, digest))
         };
         let thread = std::thread::Builder::new()

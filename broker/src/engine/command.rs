@@ -462,6 +462,25 @@ pub struct AdmittedModule {
     pub trial_fuel: u64,
 }
 
+impl AdmittedModule {
+    /// A revision of it that has decided nothing yet.
+    pub(super) fn revision(&self, params: String, by: String, now: Timestamp) -> RevisionRow {
+        RevisionRow {
+            digest: self.digest,
+            params,
+            created_at: now,
+            name: self.name.clone(),
+            version: self.version.clone(),
+            size: self.bytes.len() as u64,
+            trial_fuel: self.trial_fuel,
+            created_by: by,
+            decisions: 0,
+            faults: 0,
+            quarantined: None,
+        }
+    }
+}
+
 /// A revision as people see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RevisionView {

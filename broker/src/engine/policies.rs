@@ -22,32 +22,21 @@ impl Engine {
         let id = or_refuse!(self, reply, self.subscription_id(realm, &request.subscription));
         let Some(subscription) = self.subscriptions.get(&id) else { return };
         let active = &subscription.revision;
-        let mut row = match &request.module {
-            Some(module) => RevisionRow {
-                digest: module.digest,
-                params: "{}".to_owned(),
-                created_at: self.now,
-                name: module.name.clone(),
-                version: module.version.clone(),
-                size: module.bytes.len() as u64,
-                trial_fuel: module.trial_fuel,
-                created_by: String::new(),
-                decisions: 0,
-                faults: 0,
-                quarantined: None,
-            },
+        let row = match &request.module {
+            Some(module) => {
+                let params = request.params.unwrap_or_else(|| "{}".to_owned());
+                module.revision(params, request.by, self.now)
+            }
             None => RevisionRow {
+                params: request.params.unwrap_or_else(|| active.params.clone()),
                 created_at: self.now,
+                created_by: request.by,
                 decisions: 0,
                 faults: 0,
                 quarantined: None,
                 ..(**active).clone()
             },
         };
-        row.created_by = request.by;
-        if let Some(params) = request.params {
-            row.params = params;
-        }
         let same = active.digest == row.digest && active.params == row.params && active.quarantined.is_none();
         if same {
             let value = subscription.revision_view();
@@ -162,18 +151,18 @@ impl Engine {
         let id = or_refuse!(try self, reply, self.subscription_id(realm, name));
         let Some(subscription) = self.subscriptions.get(&id) else { return Ok(()) };
         let active = subscription.row.active_revision;
-        let counts = (subscription.cursor.decisions, subscription.cursor.faults);
         let mut range = key::prefixed(key::subscription(realm, id));
         range.start = key::revision(realm, id, page.after.map_or(0, |after| after.saturating_add(1)));
         let mut items = Vec::new();
         for row in self.store.scan(Keyspace::Revisions, range).take(page.limit + 1) {
             let (key, value) = row?;
             let number = key::read_revision(&key).unwrap_or_default();
-            let mut row = RevisionRow::decode(value)?;
-            if number == active {
-                (row.decisions, row.faults) = counts;
-            }
-            items.push(RevisionView { number, active: number == active, row });
+            items.push(if number == active {
+                // Its row knows nothing of what it did since it became active.
+                subscription.revision_view()
+            } else {
+                RevisionView { number, active: false, row: RevisionRow::decode(value)? }
+            });
         }
         let more = items.len() > page.limit;
         items.truncate(page.limit);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::command::{AdmittedModule, Put, Refusal, SetShadow, ShadowView};
+use super::command::{Put, Refusal, SetShadow, ShadowView};
 use super::recover::put_module;
 use super::{Engine, Reply, or_refuse};
 use crate::domain::context::Context;
@@ -149,20 +149,7 @@ impl Engine {
             let value = shadow.view();
             return self.answer(reply, Ok(Put { created: false, value }));
         }
-        let AdmittedModule { digest, bytes, name, version, trial_fuel } = module;
-        let row = RevisionRow {
-            digest,
-            params,
-            created_at: now,
-            name,
-            version,
-            size: bytes.len() as u64,
-            trial_fuel,
-            created_by: by,
-            decisions: 0,
-            faults: 0,
-            quarantined: None,
-        };
+        let row = module.revision(params, by, now);
         self.shadows += 1;
         let shadow = Shadow::new(self.shadows, row.clone(), now);
         let value = shadow.view();
@@ -171,7 +158,7 @@ impl Engine {
         let mut commit = Commit::default();
         let key = key::subscription(realm, id);
         commit.put(Keyspace::Subscriptions, key, subscription.row.encode());
-        self.pending.extend(put_module(realm, digest, &bytes));
+        self.pending.extend(put_module(realm, module.digest, &module.bytes));
         self.pending.push(commit);
         self.answer(reply, Ok(Put { created: true, value }));
     }

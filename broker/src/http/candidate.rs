@@ -17,7 +17,7 @@ use super::wire::JsonPayload;
 use super::{App, ErrorCode, Problem};
 use crate::domain::limits::{MAX_BODY_BYTES, MAX_MODULE_BYTES};
 use crate::domain::name::Name;
-use crate::engine::{Command, Refusal};
+use crate::engine::{AdmittedModule, Command, Refusal};
 use crate::policy::{Program, Rehearsal};
 
 /// Which one, as the request says.
@@ -37,6 +37,20 @@ pub(super) struct Ready {
     pub(super) rehearsal: Rehearsal,
     /// The module's bytes.
     pub(super) bytes: Bytes,
+}
+
+impl Ready {
+    /// The module, for the broker to keep.
+    pub(super) fn module(&self) -> AdmittedModule {
+        let description = self.program.description();
+        AdmittedModule {
+            digest: self.program.digest(),
+            bytes: self.bytes.clone(),
+            name: description.name.clone(),
+            version: description.version.clone(),
+            trial_fuel: self.rehearsal.fuel,
+        }
+    }
 }
 
 /// A request that names a candidate: a module with the rest in the query, or a body with all of it.

@@ -58,9 +58,7 @@ pub(super) async fn list(
     let subscription = name("subscription", &subscription)?;
     let page = query.page(|text| text.parse().ok())?;
     let listed = app.broker.call(|reply| Command::ListRecorded(REALM, subscription, page, reply)).await?;
-    let next = listed.items.last().filter(|_| listed.more).map(|view| cursor(view.failure.number));
-    let items = listed.items.into_iter().map(answer).collect();
-    Ok(format.ok(&ListBody { items, next }))
+    Ok(format.ok(&ListBody::new(listed, |view| cursor(view.failure.number), answer)))
 }
 
 /// One of them, as a case for the policy's own `fixtures/`.

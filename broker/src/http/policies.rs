@@ -7,18 +7,31 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::REALM;
 use super::body::{Format, Given, read};
+use super::candidate::Candidate;
 use super::query::{Asked, PageQuery, cursor};
 use super::shape::ListBody;
 use super::wire::{JsonOut, JsonPayload, WireTime, name};
 use super::{App, ErrorCode, Problem};
 use crate::domain::limits::{MAX_MODULE_BYTES, MAX_PARAMS_BYTES};
-use crate::engine::{AdmittedModule, Command, Refusal, RevisionView, Rollback, SetPolicy};
+use crate::engine::{Command, Refusal, RevisionView, Rollback, SetPolicy};
 use crate::policy::Description;
+use crate::store::row::RevisionRow;
 
 #[derive(Serialize)]
 pub(super) struct RevisionAnswer {
     revision: u32,
     active: bool,
+    #[serde(flatten)]
+    policy: PolicyAnswer,
+    decisions: u64,
+    faults: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quarantined: Option<QuarantineAnswer>,
+}
+
+/// A module and its parameters, as they were put.
+#[derive(Serialize)]
+pub(super) struct PolicyAnswer {
     digest: String,
     name: String,
     version: String,
@@ -27,10 +40,6 @@ pub(super) struct RevisionAnswer {
     trial_fuel: u64,
     created_at: WireTime,
     created_by: String,
-    decisions: u64,
-    faults: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    quarantined: Option<QuarantineAnswer>,
 }
 
 #[derive(Serialize)]
@@ -64,16 +73,12 @@ pub(super) async fn put(
     app.broker.call(|reply| Command::GetPolicy(REALM, known, None, reply)).await?;
     let (parts, body) = request.into_parts();
     let bytes = read(&parts.headers, body, MAX_MODULE_BYTES, ErrorCode::PolicyTooLarge).await?;
-    let given = params.unwrap_or_else(|| "{}".to_owned());
-    let admitted = app.broker.programs().admit(bytes.clone(), given.clone()).await;
-    let (program, rehearsal) = admitted.ok_or(Refusal::ShuttingDown)??;
-    let Description { name, version, summary, queues, .. } = program.description().clone();
-    let module =
-        AdmittedModule { digest: program.digest(), bytes, name, version, trial_fuel: rehearsal.fuel };
+    let ready = Candidate::Module { bytes, params }.ready(&app, &subscription).await?;
+    let Description { summary, queues, .. } = ready.program.description().clone();
     let request = Box::new(SetPolicy {
         subscription,
-        module: Some(module),
-        params: Some(given),
+        module: Some(ready.module()),
+        params: Some(ready.params),
         checked: None,
         by: app.access.caller().to_owned(),
     });
@@ -182,19 +187,27 @@ pub(super) fn params_text(bytes: &[u8]) -> Result<String, Problem> {
 }
 
 pub(super) fn revision_answer(view: RevisionView, format: Format) -> RevisionAnswer {
+    let mut row = view.row;
+    let quarantined = row.quarantined.take();
     RevisionAnswer {
         revision: view.number,
         active: view.active,
-        digest: view.row.digest.to_string(),
-        name: view.row.name,
-        version: view.row.version,
-        params: JsonOut::new(view.row.params.as_bytes(), format),
-        size: view.row.size,
-        trial_fuel: view.row.trial_fuel,
-        created_at: WireTime(view.row.created_at),
-        created_by: view.row.created_by,
-        decisions: view.row.decisions,
-        faults: view.row.faults,
-        quarantined: view.row.quarantined.map(|(at, fault)| QuarantineAnswer { at: WireTime(at), fault }),
+        decisions: row.decisions,
+        faults: row.faults,
+        quarantined: quarantined.map(|(at, fault)| QuarantineAnswer { at: WireTime(at), fault }),
+        policy: policy_answer(row, format),
+    }
+}
+
+pub(super) fn policy_answer(row: RevisionRow, format: Format) -> PolicyAnswer {
+    PolicyAnswer {
+        digest: row.digest.to_string(),
+        name: row.name,
+        version: row.version,
+        params: JsonOut::new(row.params.as_bytes(), format),
+        size: row.size,
+        trial_fuel: row.trial_fuel,
+        created_at: WireTime(row.created_at),
+        created_by: row.created_by,
     }
 }

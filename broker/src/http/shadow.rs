@@ -11,10 +11,11 @@ use super::auth::REALM;
 use super::backtest::{ExampleBody, verdict};
 use super::body::Format;
 use super::candidate::{Candidate, Trial, trial};
-use super::wire::{JsonOut, JsonPayload, WireTime, name};
+use super::policies::{PolicyAnswer, policy_answer};
+use super::wire::{JsonPayload, WireTime, name};
 use super::{App, Problem};
 use crate::domain::name::Name;
-use crate::engine::{AdmittedModule, Command, Difference, SetShadow, ShadowView};
+use crate::engine::{Command, Difference, SetShadow, ShadowView};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,14 +30,8 @@ pub(super) struct ShadowBody {
 
 #[derive(Serialize)]
 struct ShadowAnswer {
-    digest: String,
-    name: String,
-    version: String,
-    params: Option<JsonOut>,
-    size: u64,
-    trial_fuel: u64,
-    created_at: WireTime,
-    created_by: String,
+    #[serde(flatten)]
+    policy: PolicyAnswer,
     /// What follows is counted since then.
     since: WireTime,
     asked: u64,
@@ -74,20 +69,14 @@ pub(super) async fn put(
         Trial::Body(body) => Candidate::Revision { number: body.revision, params: body.params },
     };
     let ready = candidate.ready(&app, &subscription).await?;
-    let description = ready.program.description();
-    let module = AdmittedModule {
-        digest: ready.program.digest(),
-        bytes: ready.bytes,
-        name: description.name.clone(),
-        version: description.version.clone(),
-        trial_fuel: ready.rehearsal.fuel,
-    };
-    let by = app.access.caller().to_owned();
-    let request =
-        Box::new(SetShadow { subscription: subscription.clone(), module, params: ready.params, by });
+    let request = Box::new(SetShadow {
+        subscription: subscription.clone(),
+        module: ready.module(),
+        params: ready.params,
+        by: app.access.caller().to_owned(),
+    });
     let put = app.broker.call(|reply| Command::SetShadow(REALM, request, reply)).await?;
-    let status = if put.created { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(format.answer(status, &answer(&subscription, put.value, format)))
+    Ok(format.put(put, |view| answer(&subscription, view, format)))
 }
 
 pub(super) async fn get(
@@ -120,14 +109,7 @@ fn answer(subscription: &Name, view: ShadowView, format: Format) -> ShadowAnswer
         .collect();
     differences.sort_by_key(|difference| std::cmp::Reverse(difference.count));
     ShadowAnswer {
-        digest: row.digest.to_string(),
-        name: row.name,
-        version: row.version,
-        params: JsonOut::new(row.params.as_bytes(), format),
-        size: row.size,
-        trial_fuel: row.trial_fuel,
-        created_at: WireTime(row.created_at),
-        created_by: row.created_by,
+        policy: policy_answer(row, format),
         since: WireTime(stats.since),
         asked,
         agreed: stats.agreed,
