@@ -149,7 +149,12 @@ fn many_threads(threads: usize, program: &Arc<Program>, context: &Context) -> Ou
     let start = Instant::now();
     for batch in 0..DECISIONS / BATCH {
         let subscription = SubscriptionId((batch % 8) as u32);
-        let ask = |token| Ask { subscription, token, program: Arc::clone(program), context: context.clone() };
+        let ask = |token| Ask {
+            subscription,
+            token,
+            program: Arc::clone(program),
+            context: Box::new(context.clone()),
+        };
         evaluators.submit((0..BATCH).map(ask).collect());
     }
     let mut done = 0;

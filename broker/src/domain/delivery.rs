@@ -300,6 +300,8 @@ impl Delivery {
         if self.history.len() == MAX_HISTORY {
             self.history.remove(0);
         }
+        // Most fail once or twice, and many wait at a time: no room is kept for more.
+        self.history.reserve_exact(1);
         self.history.push(PastAttempt { replay, attempt, leased_at, ended_at, failure, decision });
         Ok(due_at.map_or(Outcome::Ended, |due_at| Outcome::Waits { due_at }))
     }

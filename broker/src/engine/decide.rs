@@ -29,8 +29,8 @@ pub struct Ask {
     pub realm: RealmId,
     /// Which module to ask.
     pub digest: Digest,
-    /// What it is shown.
-    pub context: Context,
+    /// What it is shown. In a box, as it is large and goes through many hands.
+    pub context: Box<Context>,
 }
 
 /// Which decision of which delivery an answer belongs to.
@@ -50,7 +50,7 @@ pub struct Verdict {
     /// Which module gave it.
     pub digest: Digest,
     /// What it was shown.
-    pub context: Context,
+    pub context: Box<Context>,
     /// The answer or the fault, and what it cost.
     pub evaluation: Evaluation,
 }
@@ -92,7 +92,7 @@ impl Engine {
             params: Arc::from(subscription.revision.params.as_str()),
             load,
         };
-        let context = Context::of(&held.delivery, failure, surroundings);
+        let context = Box::new(Context::of(&held.delivery, failure, surroundings));
         let token = Token { receipt, revision: subscription.row.active_revision };
         let (realm, digest) = (subscription.realm, subscription.revision.digest);
         self.asks.push(Ask { token, realm, digest, context });
@@ -107,12 +107,9 @@ impl Engine {
             // Meanwhile it may have been acked late, or deleted: then the answer is of no use.
             if self.expects(at, &receipt) {
                 let Verdict { token, digest, context, evaluation } = verdict;
-                let subscription = self.subscriptions.get(&at.subscription);
-                let record = subscription.and_then(|s| s.record_of(token.revision, &context, &evaluation));
-                let decision = self.decision(at, token, digest, evaluation)?;
-                if let Some(record) = record {
-                    self.record(at.subscription, &record);
-                }
+                let decision = self.decision(at, token, digest, &evaluation)?;
+                // Not before: a fault may quarantine the revision, which applies what is pending up to here.
+                self.record(at.subscription, token.revision, &context, &evaluation);
                 let shadowed = self.subscriptions.get(&at.subscription).is_some_and(|s| s.shadow.is_some());
                 if shadowed {
                     self.ask_shadow(at.subscription, context, decision.clone());
@@ -138,7 +135,7 @@ impl Engine {
         at: Place,
         token: Token,
         digest: Digest,
-        evaluation: Evaluation,
+        evaluation: &Evaluation,
     ) -> Result<Decision, StoreError> {
         let Some(subscription) = self.subscriptions.get(&at.subscription) else {
             return Ok(Decision::at_attempt_limit());
@@ -146,9 +143,9 @@ impl Engine {
         let settings = &subscription.row.settings;
         let (fallback_first, max_delay) = (settings.fallback_delay, settings.max_delay);
         let bounds = settings.bounds();
-        let Evaluation { result, fuel, input } = evaluation;
+        let (fuel, input) = (evaluation.fuel, evaluation.input);
         let decider = Decider::Policy { revision: token.revision, digest, fuel, input };
-        let checked = result.and_then(|answer| answer.check(&bounds, decider));
+        let checked = evaluation.result.clone().and_then(|answer| answer.check(&bounds, decider));
         let active = token.revision == subscription.row.active_revision;
         // Only what the policy itself did counts against its revision.
         let own = matches!(&checked, Err(fault) if !matches!(fault, Fault::NotLoaded(_)));

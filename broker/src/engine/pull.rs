@@ -22,6 +22,8 @@ const TURN_DELIVERIES: usize = 4_000;
 const TURN_BYTES: usize = 64 * 1024 * 1024;
 /// Messages that the cursor passes at a time beyond those that it grants: delayed, expired or settled ones.
 const PASS_ROWS: usize = 1_000;
+/// Rows that the lease of a delivery that waited changes.
+const CHANGES_OF_A_LEASE: usize = 3;
 /// Payload bytes of one answer, give or take one message.
 const MAX_PULL_BYTES: usize = 4 * 1024 * 1024;
 
@@ -63,7 +65,7 @@ impl Engine {
                 }
                 break;
             }
-            let mut commit = Commit::default();
+            let mut commit = Commit::with_capacity(want * CHANGES_OF_A_LEASE);
             let (granted, more) = self.take(id, want, &mut commit)?;
             self.pending.push(commit);
             self.changed_subscriptions.insert(id);

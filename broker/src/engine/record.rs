@@ -15,7 +15,7 @@ use crate::domain::limits::MAX_RECORDED_PAYLOAD_BYTES;
 use crate::domain::name::Name;
 use crate::domain::record::RecordedFailure;
 use crate::domain::time::Timestamp;
-use crate::store::row::{EncodedRecord, RecordedRow, RevisionRow, Row as _};
+use crate::store::row::{RecordedRow, RecordedSpan, RevisionRow, Row as _};
 use crate::store::{Commit, Keyspace, StoreError, key};
 
 /// A row is written when it has grown to this, or when the turn ends.
@@ -30,18 +30,6 @@ const PAGE_BYTES: usize = 4 * 1024 * 1024;
 const TRIM_EVERY: Duration = Duration::from_secs(60 * 60);
 
 impl Subscription {
-    /// What is to be kept of a decision.
-    pub(super) fn record_of(
-        &self,
-        revision: u32,
-        context: &Context,
-        evaluation: &Evaluation,
-    ) -> Option<EncodedRecord> {
-        let payload = context.message.payload.as_ref().map_or(0, |payload| payload.len());
-        let kept = self.row.settings.record_failures > 0 && payload <= MAX_RECORDED_PAYLOAD_BYTES;
-        kept.then(|| EncodedRecord::new(revision, context, evaluation))
-    }
-
     /// The row that the records of this turn make, for the commit at hand.
     pub(super) fn flush_records(&mut self, id: SubscriptionId, commit: &mut Commit) {
         if let Some((first, row)) = self.recording.take() {
@@ -62,11 +50,21 @@ impl Subscription {
 }
 
 impl Engine {
-    /// Keeps a record, in the batch of the decision itself.
-    pub(super) fn record(&mut self, id: SubscriptionId, record: &EncodedRecord) {
+    /// Keeps what was asked and answered, in the batch of the decision itself.
+    pub(super) fn record(
+        &mut self,
+        id: SubscriptionId,
+        revision: u32,
+        context: &Context,
+        evaluation: &Evaluation,
+    ) {
         let now = self.now;
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return };
-        subscription.recording.push(subscription.cursor.recorded, record);
+        let payload = context.message.payload.as_ref().map_or(0, |payload| payload.len());
+        if subscription.row.settings.record_failures == 0 || payload > MAX_RECORDED_PAYLOAD_BYTES {
+            return;
+        }
+        subscription.recording.push(subscription.cursor.recorded, revision, context, evaluation);
         subscription.cursor.recorded += 1;
         if subscription.recording.bytes() >= ROW_BYTES {
             let mut commit = Commit::default();
@@ -101,12 +99,12 @@ impl Engine {
         for row in self.store.scan(Keyspace::Recorded, range).take(TRIM_ROWS) {
             let (key, value) = row?;
             rows += 1;
-            let Some(last) = RecordedRow::decode(value)?.0.pop() else { continue };
-            if last.number >= surplus && last.context.now + keep > now {
+            let RecordedSpan { last, newest, .. } = RecordedRow::span(&value)?;
+            if last >= surplus && newest + keep > now {
                 break;
             }
             commit.delete(Keyspace::Recorded, key.to_vec());
-            next = last.number + 1;
+            next = last + 1;
         }
         self.pending.push(commit);
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };

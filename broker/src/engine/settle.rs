@@ -20,7 +20,7 @@ impl Engine {
         reply: Reply<Vec<AckResult>>,
     ) -> Result<(), StoreError> {
         let id = or_refuse!(try self, reply, self.subscription_id(realm, &request.subscription));
-        let mut commit = Commit::default();
+        let mut commit = Commit::with_capacity(2 * request.receipts.len());
         let mut results = Vec::with_capacity(request.receipts.len());
         for receipt in request.receipts {
             results.push(self.ack_one(id, receipt, &mut commit)?);

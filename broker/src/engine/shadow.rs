@@ -34,7 +34,7 @@ pub struct ShadowAsk {
     /// Which module to ask.
     pub digest: Digest,
     /// What it is shown.
-    pub context: Context,
+    pub context: Box<Context>,
     /// What the active policy answered, or how it broke.
     pub decided: Result<Decision, Fault>,
 }
@@ -184,7 +184,7 @@ impl Engine {
     }
 
     /// Asks the shadow what the active policy has answered, unless too many such questions wait.
-    pub(super) fn ask_shadow(&mut self, id: SubscriptionId, context: Context, decision: Decision) {
+    pub(super) fn ask_shadow(&mut self, id: SubscriptionId, mut context: Box<Context>, decision: Decision) {
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return };
         let Some(shadow) = subscription.shadow.as_mut() else { return };
         if shadow.in_flight >= IN_FLIGHT || self.shadows_in_flight >= ALL_IN_FLIGHT {
@@ -193,7 +193,6 @@ impl Engine {
         }
         shadow.in_flight += 1;
         self.shadows_in_flight += 1;
-        let mut context = context;
         context.params = Arc::from(shadow.row.params.as_str());
         let decided = match decision.decider {
             Decider::Fallback { fault, .. } => Err(fault),

@@ -24,7 +24,7 @@ pub struct Ask<T> {
     /// Whom to ask.
     pub program: Arc<Program>,
     /// What to ask.
-    pub context: Context,
+    pub context: Box<Context>,
 }
 
 /// An answered question.
@@ -33,7 +33,7 @@ pub struct Asked<T> {
     /// As it came.
     pub token: T,
     /// As it came.
-    pub context: Context,
+    pub context: Box<Context>,
     /// What came of it.
     pub evaluation: Evaluation,
 }

@@ -38,6 +38,11 @@ pub struct Commit {
 }
 
 impl Commit {
+    /// With room for this many changes.
+    pub fn with_capacity(changes: usize) -> Self {
+        Self { changes: Vec::with_capacity(changes), changes_len: 0 }
+    }
+
     /// Adds or replaces a row.
     pub fn put(&mut self, keyspace: Keyspace, key: Vec<u8>, value: impl Into<Bytes>) {
         self.push(Change { keyspace, key, value: Some(value.into()) });

@@ -26,7 +26,7 @@ fn asks(subscription: u32, program: &Arc<Program>, tokens: std::ops::Range<u32>)
         subscription: SubscriptionId(subscription),
         token,
         program: Arc::clone(program),
-        context: context(),
+        context: Box::new(context()),
     };
     tokens.map(ask).collect()
 }

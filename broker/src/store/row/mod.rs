@@ -18,7 +18,7 @@ use crate::domain::time::Timestamp;
 
 pub use config::{CursorRow, HeadRow, RevisionRow, SubscriptionRow, TopicRow};
 pub use delivery::{DeadLetterRow, Ending, SettledRow};
-pub use recorded::{EncodedRecord, RecordedChunk, RecordedRow};
+pub use recorded::{RecordedChunk, RecordedRow, RecordedSpan};
 
 /// The format of all rows; a change that old code cannot read raises it together with the store's format.
 const FORMAT: u8 = 1;

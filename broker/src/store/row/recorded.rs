@@ -1,13 +1,22 @@
 //! Rows of `recorded`: the failures of one subscription that were decided in one turn, one behind the other.
+//!
+//! ```text
+//! row  format u8 | number of the first u64 | number of the last u64 | when that was decided u64 | failure ...
+//! ```
+//!
+//! What stands before the failures has a fixed length, so that it can be filled in when they are complete, and read
+//! without them.
 
 use bytes::Bytes;
 
+use super::super::StoreError;
 use super::{Damaged, FORMAT, Reader, Row, Writer};
 use crate::domain::context::{Context, ContextMessage, Load, PastFailure};
 use crate::domain::decision::{Answer, AnswerAction, Evaluation, Fault, InputHash, Pause};
 use crate::domain::failure::{Cause, Failure};
 use crate::domain::id::{MessageId, TopicId};
 use crate::domain::record::RecordedFailure;
+use crate::domain::time::Timestamp;
 
 use super::delivery::name;
 
@@ -16,78 +25,121 @@ use super::delivery::name;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecordedRow(pub Vec<RecordedFailure>);
 
+/// Which failures a row holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RecordedSpan {
+    /// The number of the first.
+    pub first: u64,
+    /// The number of the last.
+    pub last: u64,
+    /// When the last was decided.
+    pub newest: Timestamp,
+}
+
+impl RecordedSpan {
+    const BYTES: usize = 24;
+
+    fn bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let numbers = [self.first, self.last, self.newest.as_millis()];
+        for (place, number) in bytes.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_be_bytes());
+        }
+        bytes
+    }
+
+    fn read(from: &mut Reader) -> Result<Self, Damaged> {
+        let mut number = || from.array().map(u64::from_be_bytes);
+        Ok(Self { first: number()?, last: number()?, newest: Timestamp::from_millis(number()?) })
+    }
+}
+
+impl RecordedRow {
+    /// What a row holds, without reading it all.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] if it does not begin like one.
+    pub fn span(row: &Bytes) -> Result<RecordedSpan, StoreError> {
+        let mut from = Reader { bytes: row.clone() };
+        let span = from.u8().and_then(|format| match format {
+            FORMAT => RecordedSpan::read(&mut from),
+            _ => Err(Damaged),
+        });
+        span.map_err(|Damaged| StoreError::Corrupt("a row of recorded failures has no beginning".to_owned()))
+    }
+}
+
 /// A row in the making, of failures that need not be kept in memory meanwhile.
 #[derive(Default)]
 pub struct RecordedChunk {
-    records: Vec<u8>,
-    /// The number of the first one.
-    first: u64,
+    /// The row so far, but for its span.
+    row: Vec<u8>,
+    span: RecordedSpan,
+    /// What the last row took: the next is likely to be of its kind.
+    usual: usize,
 }
 
 impl RecordedChunk {
-    /// Puts a record behind the others, whose numbers go up one by one.
-    pub fn push(&mut self, number: u64, record: &EncodedRecord) {
-        if self.records.is_empty() {
-            self.first = number;
+    /// Puts a failure behind the others, whose numbers go up one by one. Everything but the parameters is kept.
+    pub fn push(&mut self, number: u64, revision: u32, context: &Context, evaluation: &Evaluation) {
+        if self.row.is_empty() {
+            self.row = Vec::with_capacity(self.usual);
+            self.row.push(FORMAT);
+            self.row.extend([0; RecordedSpan::BYTES]);
+            self.span.first = number;
         }
-        self.records.extend_from_slice(&record.0);
+        (self.span.last, self.span.newest) = (number, context.now);
+        let mut out = Writer { bytes: std::mem::take(&mut self.row) };
+        write_record(&mut out, revision, context, evaluation);
+        self.row = out.bytes;
     }
 
     /// Its size so far.
     pub fn bytes(&self) -> usize {
-        self.records.len()
+        self.row.len()
     }
 
-    /// The number of the first record, and the row; `None` if there is nothing in it. Begins anew.
+    /// The number of the first failure, and the row; `None` if there is nothing in it. Begins anew.
     pub fn take(&mut self) -> Option<(u64, Bytes)> {
-        if self.records.is_empty() {
-            return None;
-        }
-        let records = std::mem::take(&mut self.records);
-        let mut row = Vec::with_capacity(records.len() + 12);
-        row.push(FORMAT);
-        let mut out = Writer { bytes: row };
-        out.u64(self.first);
-        out.bytes.extend_from_slice(&records);
-        Some((self.first, out.bytes.into()))
-    }
-}
-
-/// One record as it stands in a row.
-pub struct EncodedRecord(Vec<u8>);
-
-impl EncodedRecord {
-    /// Everything but the parameters.
-    pub fn new(revision: u32, context: &Context, evaluation: &Evaluation) -> Self {
-        let mut out = Writer { bytes: Vec::with_capacity(256) };
-        out.u32(revision);
-        write_context(&mut out, context);
-        write_evaluation(&mut out, evaluation);
-        Self(out.bytes)
+        let mut row = std::mem::take(&mut self.row);
+        let span = row.get_mut(1..=RecordedSpan::BYTES)?;
+        span.copy_from_slice(&self.span.bytes());
+        self.usual = row.len();
+        Some((self.span.first, row.into()))
     }
 }
 
 impl Row for RecordedRow {
     fn write(&self, out: &mut Writer) {
-        out.u64(self.0.first().map_or(0, |first| first.number));
+        let span = |(first, last): (&RecordedFailure, &RecordedFailure)| RecordedSpan {
+            first: first.number,
+            last: last.number,
+            newest: last.context.now,
+        };
+        let span = self.0.first().zip(self.0.last()).map(span).unwrap_or_default();
+        out.bytes.extend(span.bytes());
         for failure in &self.0 {
-            let record = EncodedRecord::new(failure.revision, &failure.context, &failure.evaluation);
-            out.bytes.extend_from_slice(&record.0);
+            write_record(out, failure.revision, &failure.context, &failure.evaluation);
         }
     }
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
-        let mut number = from.u64()?;
+        let span = RecordedSpan::read(from)?;
         let mut failures = Vec::new();
-        while !from.bytes.is_empty() {
+        for number in span.first..=span.last {
             let revision = from.u32()?;
             let context = read_context(from)?;
             let evaluation = read_evaluation(from)?;
             failures.push(RecordedFailure { number, revision, context, evaluation });
-            number = number.checked_add(1).ok_or(Damaged)?;
         }
         Ok(Self(failures))
     }
+}
+
+fn write_record(out: &mut Writer, revision: u32, context: &Context, evaluation: &Evaluation) {
+    out.u32(revision);
+    write_context(out, context);
+    write_evaluation(out, evaluation);
 }
 
 fn write_context(out: &mut Writer, context: &Context) {
@@ -249,7 +301,6 @@ mod tests {
 
     use super::*;
     use crate::domain::name::Name;
-    use crate::domain::time::Timestamp;
 
     fn context() -> Context {
         let at = Timestamp::from_millis;
@@ -317,12 +368,15 @@ mod tests {
             .zip(results)
             .map(|(number, result)| {
                 let evaluation = Evaluation { result, fuel: 4_000, input: InputHash([5; 16]) };
-                chunk.push(number, &EncodedRecord::new(2, &context(), &evaluation));
+                chunk.push(number, 2, &context(), &evaluation);
                 RecordedFailure { number, revision: 2, context: context(), evaluation }
             })
             .collect();
         let (first, row) = chunk.take().expect("a row");
         assert_eq!(first, 40);
+        let last = 39 + failures.len() as u64;
+        let span = RecordedSpan { first: 40, last, newest: context().now };
+        assert_eq!(RecordedRow::span(&row).expect("a span"), span);
         assert_eq!(row, RecordedRow(failures.clone()).encode());
         assert_eq!(RecordedRow::decode(row).expect("a row").0, failures);
         assert_eq!(chunk.bytes(), 0);
