@@ -146,6 +146,7 @@ typedef struct {
     optional_pause pause;
     optional_bytes memo;
     optional_text note;
+    bool release_key;
 } decision;
 
 /* The answer of check: a problem is a text for the person who set the parameters. */
@@ -184,7 +185,7 @@ _Static_assert(offsetof(context, history) == 176 && offsetof(context, params) ==
 _Static_assert(sizeof(context) == 280 && sizeof(description) == 40 && sizeof(param) == 32, "the ends");
 _Static_assert(offsetof(decision, retry) == 8 && offsetof(decision, pause) == 40, "the action");
 _Static_assert(offsetof(decision, memo) == 72 && offsetof(decision, note) == 84, "what goes with it");
-_Static_assert(sizeof(decision) == 96 && sizeof(verdict) == 12, "the answers");
+_Static_assert(offsetof(decision, release_key) == 96 && sizeof(decision) == 104 && sizeof(verdict) == 12, "the answers");
 
 /* ----------------------------------------------- what a policy has to define */
 

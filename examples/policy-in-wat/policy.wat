@@ -7,7 +7,7 @@
 ;;
 ;; An instance lives for one call, so nothing is ever freed, and the answers can be filled in where they lie:
 ;;
-;;   1024  the decision, 96 bytes: a retry without pause, memo or note, until `decide` says otherwise
+;;   1024  the decision, 104 bytes: a retry without pause, memo or note that holds its key, until `decide` says otherwise
 ;;   1152  the answer of `check`, 12 bytes: ok, until `check` says otherwise
 ;;   1184  the description, 40 bytes; 1232 its one queue; 1248 its one parameter
 ;;   1296  the two labels of a dead letter, 16 bytes each

@@ -42,11 +42,12 @@ pub struct Decision {
     note: Option<String>,
     memo: Option<Vec<u8>>,
     pause: Option<Pause>,
+    release_key: bool,
 }
 
 impl Decision {
     fn new(action: Action) -> Self {
-        Self { action, reason: None, note: None, memo: None, pause: None }
+        Self { action, reason: None, note: None, memo: None, pause: None, release_key: false }
     }
 
     /// Deliver it again after `delay`, which the broker holds to the subscription's bounds. When the
@@ -98,6 +99,19 @@ impl Decision {
     pub fn pause(mut self, pause: impl Into<Pause>) -> Self {
         self.pause = Some(pause.into());
         self
+    }
+
+    /// Lets later messages of the same key pass while this one waits, where the subscription is ordered by key. Without
+    /// it they wait with this one, so that its key stays in order.
+    pub fn release_key(mut self) -> Self {
+        self.release_key = true;
+        self
+    }
+
+    /// Whether later messages of the same key may pass.
+    #[must_use]
+    pub fn releases_key(&self) -> bool {
+        self.release_key
     }
 
     /// The action, for tests.
@@ -162,7 +176,8 @@ impl Decision {
             Action::Drop => bindings::Action::Drop(self.reason.unwrap_or_default()),
             Action::DeadLetter(letter) => bindings::Action::DeadLetter(letter.into_contract(self.reason)),
         };
-        bindings::Decision { action, pause: self.pause.map(Pause::into_contract), memo: self.memo, note }
+        let (pause, memo, release_key) = (self.pause.map(Pause::into_contract), self.memo, self.release_key);
+        bindings::Decision { action, pause, memo, note, release_key }
     }
 }
 

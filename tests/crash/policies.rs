@@ -38,8 +38,14 @@ const ACTIONS: [Action; 4] = [Action::Upload, Action::Rollback, Action::Quaranti
 struct Shared<'a> {
     client: &'a Client,
     lineage: &'a Mutex<Lineage>,
-    /// A word for each answer; the test kills the broker after so many.
-    answers: Sender<()>,
+    /// Whose each answer was; the test kills the broker after so many.
+    answers: Sender<Whose>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Actor,
+    Worker,
 }
 
 impl Shared<'_> {
@@ -47,8 +53,8 @@ impl Shared<'_> {
         self.lineage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answered(&self) -> Result<(), Gone> {
-        self.answers.send(()).map_err(|_| Gone)
+    fn answered(&self, whose: Whose) -> Result<(), Gone> {
+        self.answers.send(whose).map_err(|_| Gone)
     }
 }
 
@@ -79,7 +85,9 @@ fn one_broker(kills: u64, random: &mut Random) {
     for kill in 0..kills {
         // Something to try a policy on, and to roll back to.
         decides(&broker.client, &mut lineage.lock().unwrap_or_else(PoisonError::into_inner));
-        act_and_kill(&mut broker, &lineage, ACTIONS[(kill % 4) as usize], random);
+        // The first kill of each kind comes only once the actor has had an answer: on a slow machine all could come
+        // before any, and nothing would be tried.
+        act_and_kill(&mut broker, &lineage, ACTIONS[(kill % 4) as usize], kill < 4, random);
         broker.start_again();
         holds(&broker.client, &mut lineage.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -90,7 +98,13 @@ fn one_broker(kills: u64, random: &mut Random) {
 }
 
 /// Acts over and over, beside workers that fail all they get, until so many answers have come; then kills the broker.
-fn act_and_kill(broker: &mut Broker, lineage: &Mutex<Lineage>, action: Action, random: &mut Random) {
+fn act_and_kill(
+    broker: &mut Broker,
+    lineage: &Mutex<Lineage>,
+    action: Action,
+    answered: bool,
+    random: &mut Random,
+) {
     let (answers, came) = mpsc::channel();
     let client = broker.client.clone();
     let after = 1 + random.below(100);
@@ -104,7 +118,13 @@ fn act_and_kill(broker: &mut Broker, lineage: &Mutex<Lineage>, action: Action, r
         scope.spawn(move || fail(&failing_too));
         drop(answers);
         // Fewer come only if the workers have failed, which joining them tells.
-        _ = came.iter().take(after as usize).count();
+        let mut acted = !answered;
+        for (whose, so_many) in came.iter().zip(1..) {
+            acted |= whose == Whose::Actor;
+            if acted && so_many >= after {
+                break;
+            }
+        }
         broker.kill();
     });
 }
@@ -117,7 +137,7 @@ fn act(shared: &Shared<'_>, action: Action, mut random: Random) -> Result<(), Go
             Action::Quarantine => quarantine(shared, &mut random)?,
             Action::Backtest => backtest(shared, &mut random)?,
         }
-        shared.answered()?;
+        shared.answered(Whose::Actor)?;
     }
 }
 
@@ -188,7 +208,7 @@ fn fail(shared: &Shared<'_>) -> Result<(), Gone> {
         for delivery in deliveries {
             let decision = nack(shared.client, delivery)?;
             shared.lineage().decided(delivery, &decision);
-            shared.answered()?;
+            shared.answered(Whose::Worker)?;
         }
     }
 }

@@ -2,6 +2,7 @@
 //! comment says what this broker does.
 //!
 //! - [`schedules`]: when a failed delivery comes again.
+//! - [`delivery`]: messages with times, keys and places of their own.
 //! - [`endings`]: limits, dead letters, replays.
 //! - [`leases`]: consumers that are slow, vanish, or come late.
 //! - [`policies`]: programs that misbehave or are replaced.
@@ -9,6 +10,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod delivery;
 mod endings;
 mod leases;
 mod policies;

@@ -2,7 +2,8 @@
 //!
 //! Random producers, consumers and operators work on it, policies answer in the real sandbox, late and in any order,
 //! and it crashes at any point. [`model`] holds it to its word; [`audit`] looks at everything it shows. A failing seed
-//! is repeated by the command that the failure prints; `SIMULATION_SEEDS` sets how many seeds are tried.
+//! is repeated by the command that the failure prints; `SIMULATION_SEEDS` sets how many seeds are tried. [`steps`] has the
+//! scenarios that take a clock or a disk which misbehave in one way.
 
 mod audit;
 mod drain;
@@ -11,6 +12,7 @@ mod pending;
 mod policies;
 mod random;
 mod records;
+mod steps;
 mod watched;
 mod work;
 mod world;

@@ -5,13 +5,13 @@ use std::time::Duration;
 use reprise_broker::domain::failure::{Cause, Failure};
 use reprise_broker::domain::name::Name;
 use reprise_broker::domain::receipt::Receipt;
-use reprise_broker::domain::settings::{Start, TopicSettings};
+use reprise_broker::domain::settings::{Ordering, Start, TopicSettings};
 use reprise_broker::engine::{
     Ack, Command, DeadLetterQuery, Extend, Nack, NewMessage, Page, Publish, Pull, PutSubscription, PutTopic,
     Replace, SetPolicy, SubscriptionChange,
 };
 
-use super::model::{LEAST_ATTEMPT_LIMIT, LONGEST_DELAY, Sent, Topic, Violation};
+use super::model::{LEAST_ATTEMPT_LIMIT, LONGEST_DELAY, Sent, Topic, Violation, key_of};
 use super::pending::Pending;
 use super::policies::{POLICIES, SINK};
 use super::world::{REALM, World};
@@ -25,6 +25,16 @@ pub(crate) fn name(text: &str) -> Name {
     Name::new(text).expect("a name")
 }
 
+/// A message with this payload. An attribute tells it to whoever is not shown the payload.
+fn message(payload: &str) -> NewMessage {
+    NewMessage {
+        key: key_of(payload),
+        attributes: vec![("payload".to_owned(), payload.to_owned())],
+        payload: payload.to_owned().into(),
+        ..NewMessage::default()
+    }
+}
+
 impl World {
     /// The topics, with a message in each that gives its id away, and some of the subscriptions.
     pub(crate) fn set_up(&mut self) -> Result<(), Violation> {
@@ -34,9 +44,7 @@ impl World {
             let request = PutTopic { name: name(topic), settings };
             self.call(|reply| Command::PutTopic(REALM, request, reply))?;
             let payload = format!("the first of {topic}");
-            // The key shows which message it is to whoever is not shown the payload.
-            let key = Some(payload.clone());
-            let message = NewMessage { key, payload: payload.clone().into(), ..NewMessage::default() };
+            let message = message(&payload);
             let request = Publish { topic: name(topic), messages: vec![message] };
             let answer = self.call(|reply| Command::Publish(REALM, request, reply))?;
             let published = answer.and_then(Result::ok).ok_or("the first publish was refused")?;
@@ -78,8 +86,7 @@ impl World {
             let delay = if self.random.percent(25) { self.random.millis(1, 8_000) } else { Duration::ZERO };
             let ttl = self.random.percent(30).then(|| self.random.millis(1, 10_000));
             sent.push(Sent { payload: payload.clone(), available_at: self.now + delay, delay });
-            let key = Some(payload.clone());
-            messages.push(NewMessage { key, payload: payload.into(), delay, ttl, ..NewMessage::default() });
+            messages.push(NewMessage { delay, ttl, ..message(&payload) });
         }
         let request = Publish { topic: topic.clone(), messages };
         let answer = self.send(|reply| Command::Publish(REALM, request, reply));
@@ -94,7 +101,8 @@ impl World {
     fn pull(&mut self) {
         let Some(subscription) = self.some_subscription() else { return };
         let wait = if self.random.percent(50) { Duration::ZERO } else { self.random.millis(1, 5_000) };
-        let request = Pull { subscription: subscription.clone(), max: 1 + self.random.below(6), wait };
+        let request =
+            Pull { subscription: subscription.clone(), max: 1 + self.random.below(6), wait, consumer: None };
         let answer = self.send(|reply| Command::Pull(REALM, request, reply));
         if self.random.percent(5) {
             // The consumer is gone before anything reaches it.
@@ -272,6 +280,11 @@ impl World {
         let new = !self.model.subscriptions.contains_key(&subscription);
         let change = SubscriptionChange {
             start: new.then_some(start),
+            ordering: new.then_some(if ["b", "d"].contains(&subscription.as_str()) {
+                Ordering::Key
+            } else {
+                Ordering::None
+            }),
             lease: Some(self.random.pick(&[seconds(1), seconds(4), seconds(10)])),
             max_lease: Some(self.random.pick(&[seconds(10), seconds(30)])),
             max_in_flight: Some(self.random.pick(&[2, 6, 1_000])),
@@ -283,8 +296,7 @@ impl World {
             forward_to: Some(if forwards { vec![name(SINK)] } else { Vec::new() }),
             inspect_payload: Some(self.random.percent(20)),
             record_failures: Some(super::records::kept(&subscription)),
-            record_for: None,
-            mode: None,
+            ..SubscriptionChange::default()
         };
         let request = PutSubscription {
             name: subscription.clone(),

@@ -22,7 +22,7 @@ use super::watched::{Trace, Watched};
 pub(crate) const REALM: RealmId = RealmId(0);
 
 const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
-const SECRET: Secret = Secret([7; 32]);
+pub(crate) const SECRET: Secret = Secret([7; 32]);
 
 pub(crate) struct World {
     pub(crate) random: Random,
@@ -163,7 +163,7 @@ impl World {
                 arrives_at: self.now + delay,
                 name: ask.context.subscription.clone(),
                 question: Question {
-                    payload: ask.context.message.key.clone().unwrap_or_default(),
+                    payload: named(&ask.context.message.attributes),
                     cause: ask.context.failure.cause,
                     changing: false,
                 },
@@ -295,4 +295,9 @@ impl World {
         let later = self.now + Duration::from_secs(3);
         self.now = timer.map_or(later, |at| at.max(self.now + Duration::from_millis(1)).min(later));
     }
+}
+
+/// The payload of a message, which is in an attribute too for whoever is not shown it.
+fn named(attributes: &[(String, String)]) -> String {
+    attributes.first().map(|(_, payload)| payload.clone()).unwrap_or_default()
 }

@@ -71,10 +71,13 @@ impl Answer {
 #[derive(Deserialize, Clone, PartialEq, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Delivery {
+    /// Empty where it was settled as it was handed out.
+    #[serde(default)]
     pub(crate) receipt: String,
     pub(crate) attempt: u64,
     pub(crate) failures: u64,
     pub(crate) redelivered: bool,
+    #[serde(default)]
     pub(crate) lease_until: String,
     pub(crate) message: Value,
 }

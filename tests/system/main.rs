@@ -11,6 +11,12 @@
 //! - [`rule_7_purity`]: a policy sees what it is shown and nothing else.
 //! - [`publishing`]: raw bodies, batches, MessagePack; what is refused leaves nothing behind.
 //! - [`payloads`]: bytes and attributes come back as they were given.
+//! - [`modes`]: what is settled on delivery, and what is for whoever is connected.
+//! - [`ordering`]: one delivery of a key at a time, in the order they were published.
+//! - [`filters`]: a subscription gets what its filter lets through.
+//! - [`flow`]: pause, resume, seek, purge, rates, and consumers that hold all they may.
+//! - [`browsing`]: reading without taking.
+//! - [`retention`]: what is too old goes, settled or not.
 //! - [`timing`]: delays, times to live, long polls.
 //! - [`settings`]: create, replace, change, list and delete topics and subscriptions.
 //! - [`policy_uploads`]: modules, parameters and revisions.
@@ -36,17 +42,23 @@ mod support;
 mod access;
 mod bad_input;
 mod bad_receipts;
+mod browsing;
 mod compile_bombs;
 mod dead_letters;
 mod determinism;
 mod events;
+mod filters;
+mod flow;
 mod hostile_modules;
 mod lab;
 mod life;
+mod modes;
+mod ordering;
 mod payloads;
 mod policy_uploads;
 mod publishing;
 mod records;
+mod retention;
 mod revisions;
 mod routes;
 mod rule_1_attempts;

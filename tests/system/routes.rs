@@ -116,6 +116,38 @@ const CASES: &[Case] = &[
         (400, "invalid_body", |w| w.broker.post("/v1/subscriptions/s/extend", &json!({ "items": {} }))),
     ),
     Case(
+        "GET /v1/topics/{topic}/messages",
+        (200, |w| w.broker.get("/v1/topics/t/messages?limit=1")),
+        (400, "invalid_query", |w| w.broker.get("/v1/topics/t/messages?from=1")),
+    ),
+    Case(
+        "GET /v1/subscriptions/{subscription}/messages",
+        (200, |w| w.broker.get("/v1/subscriptions/s/messages?limit=1")),
+        (404, "subscription_not_found", |w| w.broker.get("/v1/subscriptions/missing/messages")),
+    ),
+    Case(
+        "POST /v1/subscriptions/{subscription}/pause",
+        (200, |w| w.broker.post("/v1/subscriptions/other/pause", &json!({ "reason": "deploy" }))),
+        (400, "invalid_body", |w| {
+            w.broker.post("/v1/subscriptions/other/pause", &json!({ "reason": "x".repeat(1_025) }))
+        }),
+    ),
+    Case(
+        "POST /v1/subscriptions/{subscription}/resume",
+        (200, |w| w.broker.post("/v1/subscriptions/other/resume", &json!({}))),
+        (400, "invalid_body", |w| w.broker.post("/v1/subscriptions/other/resume", &json!({ "now": true }))),
+    ),
+    Case(
+        "POST /v1/subscriptions/{subscription}/seek",
+        (200, |w| w.broker.post("/v1/subscriptions/other/seek", &json!({ "to": "earliest" }))),
+        (400, "invalid_body", |w| w.broker.post("/v1/subscriptions/other/seek", &json!({ "to": 5 }))),
+    ),
+    Case(
+        "POST /v1/subscriptions/{subscription}/purge",
+        (200, |w| w.broker.post("/v1/subscriptions/other/purge", &json!({}))),
+        (404, "subscription_not_found", |w| w.broker.post("/v1/subscriptions/missing/purge", &json!({}))),
+    ),
+    Case(
         "PUT /v1/subscriptions/{subscription}/policy",
         (201, |w| w.broker.upload("s", &policies::module("http-status"), None)),
         (422, "invalid_policy", |w| w.broker.upload("s", b"not a module", None)),

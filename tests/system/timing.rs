@@ -200,3 +200,55 @@ fn max_in_flight_bounds_leases() {
     broker.change("s", &json!({ "max_in_flight": 3 }));
     assert_eq!(broker.pull("s", 10, PATIENCE).len(), 1);
 }
+
+/// With a delivery delay every message waits so long after its publish, in order, without a row of its own; a message's
+/// own longer delay counts; a kill changes nothing.
+#[test]
+fn a_delivery_delay_holds_every_message_back() {
+    let mut broker = Broker::start();
+    broker.topic("t");
+    broker.subscribe("s", "t", json!({ "delivery_delay": "600ms" }));
+    let first = broker.publish("t", &json!(1));
+    let last = broker.publish_with("t", json!({ "payload": 2, "delay": "900ms" }));
+    let second = broker.publish("t", &json!(3));
+    let shown = broker.subscription("s");
+    assert_eq!((&shown["delayed"], &shown["backlog"]), (&json!(0), &json!(3)));
+    let stands = broker.delivery_of(&first);
+    if stands["state"] == "delayed" {
+        let published_at = broker.message(&first)["published_at"].clone();
+        assert_eq!(millis(&stands["until"]), millis(&published_at) + 600);
+    }
+    broker.kill_and_start_again();
+    for (id, delay) in [(&first, 600), (&second, 600), (&last, 900)] {
+        let delivery = broker.next("s");
+        assert_eq!(delivery.id(), id);
+        assert!(leased_at(&delivery) >= millis(&delivery.message["published_at"]) + delay, "{delivery:?}");
+    }
+    assert_eq!(broker.poll("s"), None);
+}
+
+/// A message can be due at a moment of broker time; one in the past is due at once, one beyond a year is refused.
+#[test]
+fn a_message_is_due_at_a_moment() {
+    let broker = Broker::start();
+    broker.topic_and_subscription(json!({}));
+    let now = broker.message(&broker.publish("t", &json!(0)))["published_at"].clone();
+    broker.next("s");
+    let soon = humantime::parse_rfc3339(now.as_str().expect("a text")).expect("a moment");
+    let soon = humantime::format_rfc3339_millis(soon + Duration::from_millis(400)).to_string();
+    let id = broker.publish_with("t", json!({ "payload": 1, "deliver_at": soon }));
+    let past = broker.publish_with("t", json!({ "payload": 2, "deliver_at": "2001-01-01T00:00:00Z" }));
+    assert_eq!(broker.next("s").id(), past);
+    let delivery = broker.next("s");
+    assert_eq!(delivery.id(), id);
+    assert!(leased_at(&delivery) >= millis(&json!(soon)));
+    let far = broker.post(
+        "/v1/topics/t/messages",
+        &json!({ "messages": [{ "payload": 1, "deliver_at": "2999-01-01T00:00:00Z" }, { "payload": 2 }] }),
+    );
+    let items = far.expect(201)["items"].clone();
+    assert_eq!(items[0]["error"]["code"], "invalid_duration", "{items}");
+    let raw =
+        broker.request("POST", "/v1/topics/t/messages").header("broker-deliver-at", "tomorrow").body("x");
+    assert_eq!(broker.send(raw).problem().1, "invalid_body");
+}

@@ -20,6 +20,8 @@ pub struct Answer {
     pub memo: Option<Vec<u8>>,
     /// A line for people.
     pub note: Option<String>,
+    /// Whether others of its key may pass while it waits.
+    pub release_key: bool,
 }
 
 /// The action of an [`Answer`].
@@ -57,6 +59,8 @@ pub struct Decision {
     pub memo: Vec<u8>,
     /// A line for people.
     pub note: Option<String>,
+    /// Whether others of its key may pass while it waits, where the subscription is ordered by key.
+    pub release_key: bool,
     /// Who decided.
     pub decider: Decider,
 }
@@ -75,7 +79,8 @@ impl Decision {
     }
 
     fn native(action: Action, decider: Decider) -> Self {
-        Self { action, clamped_from: None, pause: None, memo: Vec::new(), note: None, decider }
+        let (pause, memo, note) = (None, Vec::new(), None);
+        Self { action, clamped_from: None, pause, memo, note, release_key: false, decider }
     }
 }
 
@@ -253,7 +258,8 @@ impl Answer {
         if memo.len() > MAX_MEMO_BYTES {
             return Err(bad(format!("a memo of {} bytes, {MAX_MEMO_BYTES} are allowed", memo.len())));
         }
-        Ok(Decision { action, clamped_from, pause, memo, note: self.note.map(cut), decider })
+        let (note, release_key) = (self.note.map(cut), self.release_key);
+        Ok(Decision { action, clamped_from, pause, memo, note, release_key, decider })
     }
 }
 
@@ -325,7 +331,7 @@ mod tests {
     }
 
     fn check(action: AnswerAction) -> Result<Decision, Fault> {
-        let answer = Answer { action, pause: None, memo: None, note: None };
+        let answer = Answer { action, pause: None, memo: None, note: None, release_key: false };
         answer.check(&bounds(), Decider::AttemptLimit)
     }
 
@@ -371,6 +377,7 @@ mod tests {
             pause: Some(Pause { duration: Duration::MAX, probes, reason: String::new() }),
             memo: Some(vec![0; memo]),
             note: None,
+            release_key: false,
         };
         let decision =
             answer(MAX_MEMO_BYTES, 1).check(&bounds(), Decider::AttemptLimit).expect("within the bounds");

@@ -172,6 +172,20 @@ impl Delivery {
         }
     }
 
+    /// This one, which ended as a dead letter where one of the same message was left from before a seek: its history and
+    /// sums go on from there.
+    #[must_use]
+    pub fn after(mut self, mut earlier: Self) -> Self {
+        self.replays = self.replays.saturating_add(earlier.replays);
+        let attempts = earlier.previous_attempts.saturating_add(earlier.attempt);
+        self.previous_attempts = self.previous_attempts.saturating_add(attempts);
+        earlier.history.append(&mut self.history);
+        let surplus = earlier.history.len().saturating_sub(MAX_HISTORY);
+        earlier.history.drain(..surplus);
+        self.history = earlier.history;
+        self
+    }
+
     /// Grants the next lease to a delivery that waits.
     ///
     /// # Errors

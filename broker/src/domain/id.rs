@@ -14,6 +14,11 @@ pub struct TopicId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SubscriptionId(pub u32);
 
+/// The outstanding deliveries of a subscription. A seek or a purge gives it a new one, with none in it; never used
+/// again, so that what belonged to the old one can neither be mistaken nor settled.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BacklogId(pub u32);
+
 /// A message's place in its topic, from 1.
 pub type Sequence = u64;
 

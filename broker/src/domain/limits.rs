@@ -59,6 +59,18 @@ pub const DEFAULT_RECORD_FOR: Duration = Duration::from_secs(7 * DAY);
 pub const MAX_RECORDED_PAYLOAD_BYTES: usize = 64 * KIB;
 /// Topics that a subscription's policy may forward to.
 pub const MAX_FORWARD_TO: usize = 16;
+/// The text of a filter.
+pub const MAX_FILTER_BYTES: usize = 4 * KIB;
+/// How deep its parentheses and negations go: they are read and applied by recursion.
+pub const MAX_FILTER_DEPTH: usize = 16;
+/// The most deliveries a second that `max_rate` can be set to; more is no bound.
+pub const MAX_RATE: u32 = 1_000_000;
+/// The name that a consumer gives itself.
+pub const MAX_CONSUMER_BYTES: usize = 128;
+/// The reason that an operator gives for a pause.
+pub const MAX_PAUSE_REASON_BYTES: usize = 1024;
+/// How long a live subscription counts as connected after its last consumer was served.
+pub const LIVE_LINGER: Duration = Duration::from_secs(10);
 /// Topics of one realm.
 pub const MAX_TOPICS: usize = 10_000;
 /// Subscriptions of one topic.

@@ -4,12 +4,14 @@
 //! the guest each convert at their own edge, and time enters as an argument. Start with [`delivery`],
 //! the state machine everything else serves.
 
+pub mod bucket;
 pub mod circuit;
 pub mod context;
 pub mod decision;
 pub mod delivery;
 pub mod digest;
 pub mod failure;
+pub mod filter;
 pub mod id;
 pub mod limits;
 pub mod message;

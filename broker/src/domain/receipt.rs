@@ -1,7 +1,7 @@
 //! Receipts: opaque proof of one lease.
 //!
 //! ```text
-//! subscription u32 | sequence u64 | replays u32 | attempt u32 | mac 16      base64url, 48 characters
+//! subscription u32 | backlog u32 | sequence u64 | replays u32 | attempt u32 | mac 16     base64url, 54 characters
 //! ```
 //!
 //! The MAC also covers the realm, so that a receipt of another realm is as meaningless as random bytes.
@@ -10,13 +10,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use subtle::ConstantTimeEq as _;
 
-use super::id::{RealmId, Sequence, SubscriptionId};
+use super::id::{BacklogId, RealmId, Sequence, SubscriptionId};
 
 /// Which lease of which delivery.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Receipt {
     /// Who was granted it.
     pub subscription: SubscriptionId,
+    /// Its backlog then: a seek or a purge ends all leases.
+    pub backlog: BacklogId,
     /// The message.
     pub sequence: Sequence,
     /// The life of the delivery: each replay begins a new one, with attempts from 1.
@@ -33,7 +35,7 @@ pub struct InvalidReceipt;
 #[derive(Clone)]
 pub struct Secret(pub [u8; 32]);
 
-const BODY: usize = 20;
+const BODY: usize = 24;
 const MAC: usize = 16;
 
 impl Receipt {
@@ -66,9 +68,10 @@ impl Receipt {
         let u64_at = |at: usize| body[at..].first_chunk().map(|b| u64::from_be_bytes(*b));
         Ok(Self {
             subscription: SubscriptionId(u32_at(0).ok_or(InvalidReceipt)?),
-            sequence: u64_at(4).ok_or(InvalidReceipt)?,
-            replays: u32_at(12).ok_or(InvalidReceipt)?,
-            attempt: u32_at(16).ok_or(InvalidReceipt)?,
+            backlog: BacklogId(u32_at(4).ok_or(InvalidReceipt)?),
+            sequence: u64_at(8).ok_or(InvalidReceipt)?,
+            replays: u32_at(16).ok_or(InvalidReceipt)?,
+            attempt: u32_at(20).ok_or(InvalidReceipt)?,
         })
     }
 
@@ -82,9 +85,10 @@ impl Receipt {
     fn body(&self) -> [u8; BODY] {
         let mut body = [0; BODY];
         body[..4].copy_from_slice(&self.subscription.0.to_be_bytes());
-        body[4..12].copy_from_slice(&self.sequence.to_be_bytes());
-        body[12..16].copy_from_slice(&self.replays.to_be_bytes());
-        body[16..].copy_from_slice(&self.attempt.to_be_bytes());
+        body[4..8].copy_from_slice(&self.backlog.0.to_be_bytes());
+        body[8..16].copy_from_slice(&self.sequence.to_be_bytes());
+        body[16..20].copy_from_slice(&self.replays.to_be_bytes());
+        body[20..].copy_from_slice(&self.attempt.to_be_bytes());
         body
     }
 }
@@ -103,17 +107,23 @@ impl Secret {
 mod tests {
     use super::*;
 
-    const RECEIPT: Receipt = Receipt { subscription: SubscriptionId(3), sequence: 9, replays: 1, attempt: 2 };
+    const RECEIPT: Receipt = Receipt {
+        subscription: SubscriptionId(3),
+        backlog: BacklogId(4),
+        sequence: 9,
+        replays: 1,
+        attempt: 2,
+    };
 
     #[test]
     fn only_what_was_sealed_for_this_realm_opens() {
         let secret = Secret([7; 32]);
         let text = RECEIPT.seal(RealmId(0), &secret);
-        assert_eq!(text.len(), 48);
+        assert_eq!(text.len(), 54);
         assert_eq!(Receipt::open(&text, RealmId(0), &secret), Ok(RECEIPT));
         assert_eq!(Receipt::open(&text, RealmId(1), &secret), Err(InvalidReceipt));
         assert_eq!(Receipt::open(&text, RealmId(0), &Secret([8; 32])), Err(InvalidReceipt));
-        for bad in ["", "a", &text[1..], &format!("{text}A"), &"A".repeat(48), "é", &"A".repeat(10_000)] {
+        for bad in ["", "a", &text[1..], &format!("{text}A"), &"A".repeat(54), "é", &"A".repeat(10_000)] {
             assert_eq!(Receipt::open(bad, RealmId(0), &secret), Err(InvalidReceipt), "{bad:?}");
         }
     }

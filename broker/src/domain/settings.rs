@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use super::decision::Bounds;
+use super::filter::Filter;
+use super::id::Sequence;
 use super::limits as limit;
 use super::name::Name;
+use super::time::Timestamp;
 
 /// Settings of a topic.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,11 +16,20 @@ pub struct TopicSettings {
     pub keep_acked: Duration,
     /// The largest payload accepted.
     pub max_message_bytes: usize,
+    /// The time to live of messages that bring none.
+    pub ttl: Option<Duration>,
+    /// Messages that are older go, whether they were delivered or not.
+    pub max_age: Option<Duration>,
 }
 
 impl Default for TopicSettings {
     fn default() -> Self {
-        Self { keep_acked: limit::DEFAULT_KEEP_ACKED, max_message_bytes: limit::DEFAULT_MESSAGE_BYTES }
+        Self {
+            keep_acked: limit::DEFAULT_KEEP_ACKED,
+            max_message_bytes: limit::DEFAULT_MESSAGE_BYTES,
+            ttl: None,
+            max_age: None,
+        }
     }
 }
 
@@ -27,9 +39,49 @@ pub enum Mode {
     /// Leases; at least once.
     #[default]
     Acked,
+    /// Settled on delivery: what is handed to a consumer is done with.
+    AutoAcked,
+    /// To whoever is connected, at most once; nothing is stored.
+    Live,
 }
 
-/// Where a new subscription begins.
+impl Mode {
+    /// Its name on every surface.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Acked => "acked",
+            Self::AutoAcked => "auto_acked",
+            Self::Live => "live",
+        }
+    }
+
+    /// Whether a delivery ends as it is handed out.
+    pub const fn settles_on_delivery(self) -> bool {
+        !matches!(self, Self::Acked)
+    }
+}
+
+/// In which order deliveries are handed out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ordering {
+    /// As they become available; a failed one holds up nobody.
+    #[default]
+    None,
+    /// Those of one key one after the other, as they were published.
+    Key,
+}
+
+impl Ordering {
+    /// Its name on every surface.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Key => "key",
+        }
+    }
+}
+
+/// Where a subscription begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Start {
     /// At the first message that the topic still holds.
@@ -37,6 +89,10 @@ pub enum Start {
     /// At the first message published after it.
     #[default]
     Latest,
+    /// At this message, or the first after it that the topic still holds.
+    Sequence(Sequence),
+    /// At the first message published at this moment or later.
+    Time(Timestamp),
 }
 
 /// Settings of a subscription.
@@ -70,6 +126,16 @@ pub struct SubscriptionSettings {
     pub record_failures: u32,
     /// How long they are kept.
     pub record_for: Duration,
+    /// In which order deliveries are handed out; fixed at its creation.
+    pub ordering: Ordering,
+    /// Which messages it gets; fixed at its creation.
+    pub filter: Option<Filter>,
+    /// Every message becomes available so long after it was published.
+    pub delivery_delay: Duration,
+    /// Deliveries handed out in a second; 0 for as many as there are.
+    pub max_rate: u32,
+    /// Deliveries that one consumer holds at a time; 0 for no bound of its own.
+    pub max_in_flight_per_consumer: u32,
 }
 
 impl Default for SubscriptionSettings {
@@ -89,6 +155,11 @@ impl Default for SubscriptionSettings {
             inspect_payload: false,
             record_failures: limit::DEFAULT_RECORD_FAILURES,
             record_for: limit::DEFAULT_RECORD_FOR,
+            ordering: Ordering::default(),
+            filter: None,
+            delivery_delay: Duration::ZERO,
+            max_rate: 0,
+            max_in_flight_per_consumer: 0,
         }
     }
 }
@@ -110,6 +181,10 @@ impl TopicSettings {
     /// The first one that is not.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
         between("keep_acked", self.keep_acked, Duration::ZERO, limit::MAX_DELAY)?;
+        let least = Duration::from_millis(1);
+        for (field, value) in [("ttl", self.ttl), ("max_age", self.max_age)] {
+            value.map_or(Ok(()), |value| between(field, value, least, limit::MAX_DELAY))?;
+        }
         number("max_message_bytes", self.max_message_bytes as u64, limit::MAX_MESSAGE_BYTES as u64)
     }
 }
@@ -132,6 +207,16 @@ impl SubscriptionSettings {
             return invalid("record_failures", format!("must be from 0 to {}", limit::MAX_RECORD_FAILURES));
         }
         between("record_for", self.record_for, Duration::from_secs(1), limit::MAX_DELAY)?;
+        between("delivery_delay", self.delivery_delay, Duration::ZERO, limit::MAX_DELAY)?;
+        if self.max_rate > limit::MAX_RATE {
+            return invalid("max_rate", format!("must be from 0 to {}", limit::MAX_RATE));
+        }
+        if self.ordering == Ordering::Key && self.mode != Mode::Acked {
+            return invalid("ordering", "by key needs mode acked: only there a delivery can fail".to_owned());
+        }
+        if self.mode == Mode::Live && self.delivery_delay > Duration::ZERO {
+            return invalid("delivery_delay", "nothing is kept for later in mode live".to_owned());
+        }
         if self.forward_to.len() > limit::MAX_FORWARD_TO {
             return invalid("forward_to", format!("at most {} topics", limit::MAX_FORWARD_TO));
         }
@@ -182,7 +267,7 @@ mod tests {
         assert_eq!(good.validate(&topic), Ok(()));
         assert_eq!(TopicSettings::default().validate(), Ok(()));
         type Breaks = fn(&mut SubscriptionSettings);
-        let breaks: [(&str, Breaks); 14] = [
+        let breaks: [(&str, Breaks); 18] = [
             ("lease", |s| s.lease = Duration::ZERO),
             ("lease", |s| s.lease = s.max_lease + Duration::from_secs(1)),
             ("max_lease", |s| s.max_lease = Duration::MAX),
@@ -195,6 +280,10 @@ mod tests {
             ("fault_limit", |s| s.fault_limit = 0),
             ("record_failures", |s| s.record_failures = u32::MAX),
             ("record_for", |s| s.record_for = Duration::ZERO),
+            ("delivery_delay", |s| s.delivery_delay = Duration::MAX),
+            ("max_rate", |s| s.max_rate = u32::MAX),
+            ("ordering", |s| (s.ordering, s.mode) = (Ordering::Key, Mode::AutoAcked)),
+            ("delivery_delay", |s| (s.delivery_delay, s.mode) = (Duration::from_secs(1), Mode::Live)),
             ("forward_to", |s| s.forward_to = vec![Name::new("orders").expect("a name")]),
             ("forward_to", |s| {
                 s.forward_to = vec![Name::new("x").expect("a name"); limit::MAX_FORWARD_TO + 1]

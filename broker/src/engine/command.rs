@@ -10,12 +10,13 @@ use crate::domain::decision::Decision;
 use crate::domain::delivery::{Delivery, ExtendError, Stale};
 use crate::domain::digest::Digest;
 use crate::domain::failure::Failure;
+use crate::domain::filter::Filter;
 use crate::domain::id::{DeadLetterId, MessageId, RealmId, Sequence};
 use crate::domain::message::Message;
 use crate::domain::name::Name;
 use crate::domain::receipt::Receipt;
 use crate::domain::record::RecordedFailure;
-use crate::domain::settings::{InvalidSetting, Mode, Start, SubscriptionSettings, TopicSettings};
+use crate::domain::settings::{InvalidSetting, Mode, Ordering, Start, SubscriptionSettings, TopicSettings};
 use crate::domain::time::Timestamp;
 use crate::store::row::{CursorRow, DeadLetterRow, Ending, HeadRow, RevisionRow, SubscriptionRow, TopicRow};
 
@@ -55,6 +56,14 @@ pub enum Command {
     ReplayDeadLetter(RealmId, DeadLetterId, Reply<Replayed>),
     DiscardDeadLetter(RealmId, DeadLetterId, Reply<()>),
     GetMessage(RealmId, MessageId, Reply<MessageView>),
+    Pause(RealmId, Pause, Reply<SubscriptionView>),
+    Resume(RealmId, Name, Reply<SubscriptionView>),
+    Seek(RealmId, Seek, Reply<Sought>),
+    Purge(RealmId, Name, Reply<Sought>),
+    /// The messages of a topic, without taking them.
+    Browse(RealmId, Browse, Reply<Listed<Browsed>>),
+    /// What is outstanding on a subscription, without taking it.
+    Peek(RealmId, Peek, Reply<Peeks>),
     /// Grant no more leases and let every waiting pull go.
     Drain(Reply<()>),
 }
@@ -106,10 +115,16 @@ pub enum Refusal {
     InvalidSetting(#[from] InvalidSetting),
     #[error("the payload has {bytes} bytes; topic {topic} takes {limit}")]
     MessageTooLarge { bytes: usize, topic: Name, limit: usize },
+    #[error("deliver_at is more than a year ahead")]
+    TooFarAhead,
     #[error("there can be no more than {limit} {what}")]
     LimitReached { what: &'static str, limit: usize },
     #[error("{0} pulls wait on this subscription already")]
     TooManyWaiters(usize),
+    #[error("subscription {0} is live: it has no position and nothing outstanding")]
+    NotForLive(Name),
+    #[error("message {0} is outstanding again on this subscription: settle it first")]
+    Outstanding(MessageId),
     #[error("the broker is shutting down")]
     ShuttingDown,
 }
@@ -203,6 +218,11 @@ pub struct SubscriptionChange {
     pub inspect_payload: Option<bool>,
     pub record_failures: Option<u32>,
     pub record_for: Option<Duration>,
+    pub ordering: Option<Ordering>,
+    pub filter: Option<Filter>,
+    pub delivery_delay: Option<Duration>,
+    pub max_rate: Option<u32>,
+    pub max_in_flight_per_consumer: Option<u32>,
 }
 
 impl SubscriptionChange {
@@ -223,6 +243,13 @@ impl SubscriptionChange {
             inspect_payload: self.inspect_payload.unwrap_or(old.inspect_payload),
             record_failures: self.record_failures.unwrap_or(old.record_failures),
             record_for: self.record_for.unwrap_or(old.record_for),
+            ordering: self.ordering.unwrap_or(old.ordering),
+            filter: self.filter.or(old.filter),
+            delivery_delay: self.delivery_delay.unwrap_or(old.delivery_delay),
+            max_rate: self.max_rate.unwrap_or(old.max_rate),
+            max_in_flight_per_consumer: self
+                .max_in_flight_per_consumer
+                .unwrap_or(old.max_in_flight_per_consumer),
         }
     }
 }
@@ -263,6 +290,8 @@ pub struct NewMessage {
     pub payload: bytes::Bytes,
     /// Not delivered before this has passed.
     pub delay: Duration,
+    /// Not delivered before this moment of broker time.
+    pub deliver_at: Option<Timestamp>,
     /// Given to the policy as expired when this and the delay have passed.
     pub ttl: Option<Duration>,
 }
@@ -294,6 +323,8 @@ pub struct Pull {
     pub max: usize,
     /// How long to wait if there are none.
     pub wait: Duration,
+    /// Who asks, where consumers are told apart.
+    pub consumer: Option<Arc<str>>,
 }
 
 /// A delivery under a lease.
@@ -303,14 +334,92 @@ pub struct Granted {
     pub receipt: Receipt,
     /// Failures so far.
     pub failures: u32,
-    /// Until when it is held.
-    pub lease_until: Timestamp,
+    /// Until when it is held; `None` if it was settled as it was handed out.
+    pub lease_until: Option<Timestamp>,
     /// The topic's name.
     pub topic: Name,
     /// The message's id.
     pub id: MessageId,
     /// The message.
     pub message: Arc<Message>,
+}
+
+/// Stops the deliveries of a subscription.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pause {
+    /// Which one.
+    pub subscription: Name,
+    /// Why, for people.
+    pub reason: String,
+    /// Who asks for it.
+    pub by: String,
+}
+
+/// Starts a subscription again from another point.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seek {
+    /// Which one.
+    pub subscription: Name,
+    /// From where.
+    pub to: Start,
+}
+
+/// A subscription that started again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sought {
+    /// The first message that it gets.
+    pub sequence: Sequence,
+    /// Deliveries that were outstanding, and are no more.
+    pub ended: u64,
+}
+
+/// Reads messages of a topic, oldest first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Browse {
+    /// Which topic.
+    pub topic: Name,
+    /// Where to begin, where no page came before.
+    pub from: Start,
+    /// Which page.
+    pub page: Page<Sequence>,
+}
+
+/// A message of a topic.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Browsed {
+    /// Its id.
+    pub id: MessageId,
+    /// The topic's name.
+    pub topic: Name,
+    /// The message.
+    pub message: Message,
+}
+
+/// Reads what is outstanding on a subscription, oldest message first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peek {
+    /// Which subscription.
+    pub subscription: Name,
+    /// Which page.
+    pub page: Page<Sequence>,
+}
+
+/// A message that is outstanding.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peeked {
+    /// The message.
+    pub message: Browsed,
+    /// How it stands.
+    pub delivery: DeliveryView,
+}
+
+/// A page of what is outstanding. It can be short, even empty, and still have a next one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peeks {
+    /// In order.
+    pub items: Vec<Peeked>,
+    /// Where the next page begins: behind this one.
+    pub next: Option<Sequence>,
 }
 
 /// Settles deliveries as done.
@@ -565,8 +674,10 @@ pub struct DeliveryView {
 /// Where a delivery stands.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stands {
-    /// Published before the subscription began.
+    /// Published before the subscription began, or passed by at its last seek or purge.
     NotSubscribed,
+    /// Its filter passed it by.
+    Filtered,
     /// It can be pulled, unless others come first.
     Ready,
     /// It waits.
@@ -594,6 +705,13 @@ pub enum Stands {
         /// Why.
         reason: String,
     },
+}
+
+impl Stands {
+    /// Whether it has yet to be settled.
+    pub(super) const fn is_outstanding(&self) -> bool {
+        matches!(self, Self::Ready | Self::Delayed { .. } | Self::Leased { .. } | Self::Deciding)
+    }
 }
 
 /// The id of a message of this topic.

@@ -3,7 +3,7 @@
 use super::command::{DeadLetterList, DeadLetterQuery, DeadLetterView, Refusal, Replayed, message_id};
 use super::state::{End, Place};
 use super::{Engine, Reply, or_refuse};
-use crate::domain::id::{DeadLetterId, RealmId, SubscriptionId};
+use crate::domain::id::{BacklogId, DeadLetterId, RealmId, SubscriptionId};
 use crate::domain::message::Message;
 use crate::store::row::{DeadLetterRow, Ending, Row as _};
 use crate::store::{Commit, Keyspace, StoreError, key};
@@ -30,7 +30,7 @@ impl Engine {
             None => key::prefixed(key::realm(realm)),
         };
         if let Some(after) = query.page.after {
-            let next = key::delivery(realm, after.subscription, after.sequence.saturating_add(1));
+            let next = key::dead_letter(realm, after.subscription, after.sequence.saturating_add(1));
             range.start = range.start.max(next);
         }
         let mut listed = DeadLetterList { items: Vec::new(), next: None };
@@ -76,16 +76,25 @@ impl Engine {
         let found = self.read_dead_letter(realm, id)?;
         let row = or_refuse!(try self, reply, found.ok_or(Refusal::DeadLetterNotFound));
         let now = self.now;
-        let at = place(id);
-        let subscription = self.subscriptions.get_mut(&at.subscription);
-        let subscription = or_refuse!(try self, reply, subscription.ok_or(Refusal::DeadLetterNotFound));
+        let at = or_refuse!(try self, reply, self.place_of(id));
+        if row.backlog != at.backlog && self.is_outstanding(at, realm)? {
+            let topic = self.subscriptions.get(&at.subscription).map(|subscription| subscription.row.topic);
+            let id = topic.map(|topic| message_id(topic, at.sequence));
+            let refusal = id.map_or(Refusal::DeadLetterNotFound, Refusal::Outstanding);
+            self.answer(reply, Err(refusal));
+            return Ok(());
+        }
+        let marked = self.is_marked(at, realm, row.backlog)?;
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         let delivery = row.delivery.replayed(now);
         let message = Message { expires_at: None, available_at: row.message.published_at, ..row.message };
         let mut commit = Commit::default();
-        commit.delete(Keyspace::DeadLetters, at.key(realm));
+        commit.delete(Keyspace::DeadLetters, key::dead_letter(realm, at.subscription, at.sequence));
         commit.put(Keyspace::Replayed, at.key(realm), message.encode());
         subscription.cursor.dead = subscription.cursor.dead.saturating_sub(1);
-        subscription.unmark_end(at, &mut commit);
+        if marked {
+            subscription.unmark_end(at, &mut commit);
+        }
         subscription.store_delayed(at, &delivery, now, &mut commit);
         let replayed = Replayed {
             message_id: message_id(subscription.row.topic, at.sequence),
@@ -94,7 +103,8 @@ impl Engine {
         self.pending.push(commit);
         self.touch(at.subscription);
         self.answer(reply, Ok(replayed));
-        Ok(())
+        // Whoever buries this message again looks for the row.
+        self.apply()
     }
 
     pub(super) fn discard_dead_letter(
@@ -106,20 +116,42 @@ impl Engine {
         let found = self.read_dead_letter(realm, id)?;
         let row = or_refuse!(try self, reply, found.ok_or(Refusal::DeadLetterNotFound));
         let (now, kept) = (self.now, self.kept_from(id.subscription));
-        let at = place(id);
-        let subscription = self.subscriptions.get_mut(&at.subscription);
-        let subscription = or_refuse!(try self, reply, subscription.ok_or(Refusal::DeadLetterNotFound));
+        let at = or_refuse!(try self, reply, self.place_of(id));
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         let mut commit = Commit::default();
-        commit.delete(Keyspace::DeadLetters, at.key(realm));
+        commit.delete(Keyspace::DeadLetters, key::dead_letter(realm, at.subscription, at.sequence));
         subscription.cursor.dead = subscription.cursor.dead.saturating_sub(1);
-        // Ahead of the cursor another end is marked already.
-        subscription.unmark_end(at, &mut commit);
-        let end = End { ending: Ending::Discarded, now, delivery: row.delivery };
-        subscription.store_end(at, end, kept, &mut commit);
+        // What died before a seek has ended there; it says nothing about the message's life since.
+        if row.backlog == at.backlog {
+            // Ahead of the cursor another end is marked already.
+            subscription.unmark_end(at, &mut commit);
+            let end = End { ending: Ending::Discarded, now, delivery: row.delivery };
+            subscription.store_end(at, end, kept, &mut commit);
+        }
         self.pending.push(commit);
         self.touch(at.subscription);
         self.answer(reply, Ok(()));
-        Ok(())
+        self.apply()
+    }
+
+    /// Where the message of a dead letter is delivered, if it is.
+    fn place_of(&self, id: DeadLetterId) -> Result<Place, Refusal> {
+        let subscription = self.subscriptions.get(&id.subscription).ok_or(Refusal::DeadLetterNotFound)?;
+        Ok(subscription.place(id.subscription, id.sequence))
+    }
+
+    /// Whether a seek brought the message back, and it is on its way.
+    fn is_outstanding(&self, at: Place, realm: RealmId) -> Result<bool, StoreError> {
+        let held =
+            self.subscriptions.get(&at.subscription).is_some_and(|it| it.held.contains_key(&at.sequence));
+        Ok(held || self.store.get(Keyspace::Delayed, &at.key(realm))?.is_some())
+    }
+
+    /// Whether a row marks the end of the delivery that the cursor has yet to pass by.
+    fn is_marked(&self, at: Place, realm: RealmId, died_in: BacklogId) -> Result<bool, StoreError> {
+        let passed = self.subscriptions.get(&at.subscription).is_none_or(|it| at.sequence < it.cursor.next);
+        let marked = || Ok(self.store.get(Keyspace::Settled, &at.key(realm))?.is_some());
+        if died_in == at.backlog || passed { Ok(true) } else { marked() }
     }
 
     pub(super) fn read_dead_letter(
@@ -128,7 +160,8 @@ impl Engine {
         id: DeadLetterId,
     ) -> Result<Option<DeadLetterRow>, StoreError> {
         self.apply()?;
-        let row = self.store.get(Keyspace::DeadLetters, &place(id).key(realm))?;
+        let row =
+            self.store.get(Keyspace::DeadLetters, &key::dead_letter(realm, id.subscription, id.sequence))?;
         row.map(DeadLetterRow::decode).transpose()
     }
 
@@ -159,8 +192,4 @@ fn dead_letter_id(key: &[u8]) -> Result<DeadLetterId, StoreError> {
     let (subscription, sequence) =
         parts.ok_or_else(|| StoreError::Corrupt("a key of dead_letters is too short".to_owned()))?;
     Ok(DeadLetterId { subscription, sequence })
-}
-
-const fn place(id: DeadLetterId) -> Place {
-    Place { subscription: id.subscription, sequence: id.sequence }
 }

@@ -65,6 +65,7 @@ impl Engine {
             return self.apply_decision(at, Decision::at_attempt_limit());
         }
         let message = self.message(at, held.delivery.replays)?;
+        let key = self.key_of(at.subscription, &message);
         let now = self.now;
         let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         let topic_id = subscription.row.topic;
@@ -73,12 +74,8 @@ impl Engine {
         let Some(held) = subscription.held.get_mut(&at.sequence) else { return Ok(()) };
         let State::Deciding { failure, .. } = &held.delivery.state else { return Ok(()) };
         held.expires_at = message.expires_at;
-        let receipt = Receipt {
-            subscription: at.subscription,
-            sequence: at.sequence,
-            replays: held.delivery.replays,
-            attempt: held.delivery.attempt,
-        };
+        held.key = key;
+        let receipt = at.receipt(&held.delivery);
         let surroundings = Surroundings {
             subscription: subscription.row.name.clone(),
             topic: topic.row.name.clone(),
@@ -103,7 +100,11 @@ impl Engine {
     pub(super) fn decided(&mut self, verdicts: Vec<Verdict>) -> Result<(), StoreError> {
         for verdict in verdicts {
             let receipt = verdict.token.receipt;
-            let at = Place { subscription: receipt.subscription, sequence: receipt.sequence };
+            let at = Place::of(&receipt);
+            if self.subscriptions.get(&at.subscription).is_some_and(|it| it.is_ordered()) {
+                // The next one of its key is looked for among the rows.
+                self.apply()?;
+            }
             // Meanwhile it may have been acked late, or deleted: then the answer is of no use.
             if self.expects(at, &receipt) {
                 let Verdict { token, digest, context, evaluation } = verdict;
@@ -122,6 +123,7 @@ impl Engine {
 
     fn expects(&self, at: Place, receipt: &Receipt) -> bool {
         let subscription = self.subscriptions.get(&at.subscription);
+        let subscription = subscription.filter(|it| it.row.backlog == at.backlog);
         subscription.and_then(|s| s.held.get(&at.sequence)).is_some_and(|held| {
             let delivery = &held.delivery;
             matches!(delivery.state, State::Deciding { .. })
@@ -200,14 +202,14 @@ impl Engine {
         let now = self.now;
         let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         let Some(held) = subscription.let_go(at.sequence) else { return Ok(()) };
-        let Held { mut delivery, stored, expires_at, nack } = held;
+        let Held { mut delivery, stored, expires_at, nack, key, .. } = held;
         let (replays, attempt) = (delivery.replays, delivery.attempt);
         let Ok(outcome) = delivery.decided(replays, attempt, decision.clone(), now) else { return Ok(()) };
         if let Some(pause) = &decision.pause {
             subscription.cursor.circuit.pause(pause, now);
         }
         let mut commit = Commit::default();
-        subscription.unstore(at, stored, &mut self.waiting, &mut commit);
+        subscription.unstore(at, stored, key, &mut self.waiting, &mut commit);
         let next_attempt_at = match outcome {
             Outcome::Waits { due_at } => {
                 subscription.store_delayed(at, &delivery, due_at, &mut commit);
@@ -215,6 +217,9 @@ impl Engine {
             }
             Outcome::Ended => None,
         };
+        if outcome == Outcome::Ended || decision.release_key {
+            self.unlock(at, key, &mut commit)?;
+        }
         match outcome {
             Outcome::Waits { .. } => {
                 self.pending.push(commit);
@@ -257,7 +262,7 @@ impl Engine {
             }
             (Action::DeadLetter { queue, reason, labels }, Some(message)) => {
                 let grave = Grave { queue: queue.clone(), reason: reason.clone(), labels: labels.clone() };
-                self.bury(at, grave, delivery, message, commit);
+                self.bury(at, grave, delivery, message, commit)?;
             }
             _ => {
                 let end = End { ending: Ending::Dropped, now, delivery };
@@ -274,17 +279,35 @@ impl Engine {
         delivery: Delivery,
         message: Arc<Message>,
         commit: &mut Commit,
-    ) {
+    ) -> Result<(), StoreError> {
         let message = Arc::unwrap_or_clone(message);
         let (now, kept) = (self.now, self.kept_from(at.subscription));
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return };
+        let earlier = self.earlier_dead_letter(at)?;
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         let end = End { ending: Ending::DeadLettered, now, delivery: delivery.clone() };
         subscription.store_end(at, end, kept, commit);
-        subscription.cursor.dead += 1;
         subscription.load.dead_lettered(now);
+        let delivery = match earlier {
+            Some(earlier) => delivery.after(earlier.delivery),
+            None => {
+                subscription.cursor.dead += 1;
+                delivery
+            }
+        };
         let Grave { queue, reason, labels } = grave;
-        let row = DeadLetterRow { dead_at: now, queue, reason, labels, delivery, message };
-        commit.put(Keyspace::DeadLetters, at.key(subscription.realm), row.encode());
+        let row =
+            DeadLetterRow { dead_at: now, queue, reason, labels, delivery, message, backlog: at.backlog };
+        let key = key::dead_letter(subscription.realm, at.subscription, at.sequence);
+        commit.put(Keyspace::DeadLetters, key, row.encode());
+        Ok(())
+    }
+
+    /// The dead letter that a message is already, where a seek brought it back: the two become one.
+    fn earlier_dead_letter(&self, at: Place) -> Result<Option<DeadLetterRow>, StoreError> {
+        let subscription = self.subscriptions.get(&at.subscription).filter(|it| it.cursor.dead > 0);
+        let Some(subscription) = subscription else { return Ok(None) };
+        let key = key::dead_letter(subscription.realm, at.subscription, at.sequence);
+        self.store.get(Keyspace::DeadLetters, &key)?.map(DeadLetterRow::decode).transpose()
     }
 
     /// The message of a delivery: its own copy after a replay, else the topic's.

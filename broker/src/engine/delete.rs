@@ -1,4 +1,5 @@
-//! What is left of deleted topics and subscriptions goes in the background, also after a restart.
+//! What is left of deleted topics and subscriptions, and of backlogs that were given up, goes in the background, also
+//! after a restart.
 
 use super::{Engine, STEP_ROWS};
 use crate::domain::id::RealmId;
@@ -6,15 +7,15 @@ use crate::store::key::Owner;
 use crate::store::{Commit, Keyspace, StoreError, key};
 
 const OF_TOPIC: [Keyspace; 2] = [Keyspace::Messages, Keyspace::Expiries];
-const OF_SUBSCRIPTION: [Keyspace; 8] = [
-    Keyspace::Revisions,
+const OF_SUBSCRIPTION: [Keyspace; 3] = [Keyspace::Revisions, Keyspace::DeadLetters, Keyspace::Recorded];
+const OF_BACKLOG: [Keyspace; 7] = [
     Keyspace::Leased,
     Keyspace::Delayed,
     Keyspace::Due,
     Keyspace::Settled,
-    Keyspace::DeadLetters,
     Keyspace::Replayed,
-    Keyspace::Recorded,
+    Keyspace::Locks,
+    Keyspace::Blocked,
 ];
 
 impl Engine {
@@ -30,6 +31,7 @@ impl Engine {
         let (prefix, keyspaces) = match owner {
             Owner::Topic(id) => (key::topic(realm, id), OF_TOPIC.as_slice()),
             Owner::Subscription(id) => (key::subscription(realm, id), OF_SUBSCRIPTION.as_slice()),
+            Owner::Backlog(id) => (key::backlog(realm, id), OF_BACKLOG.as_slice()),
         };
         let mut commit = Commit::default();
         for keyspace in keyspaces {

@@ -19,6 +19,7 @@ const EXPIRE_AGAIN: Duration = Duration::from_secs(30);
 impl Engine {
     pub(super) fn tick_subscription(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
         let now = self.now;
+        self.settle_key_order(id)?;
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
         subscription.cursor.circuit.tick(now);
         let ran_out: Vec<Receipt> = subscription
@@ -28,8 +29,7 @@ impl Engine {
             .take(STEP_ROWS)
             .filter_map(|(_, sequence)| {
                 let delivery = &subscription.held.get(sequence)?.delivery;
-                let (replays, attempt) = (delivery.replays, delivery.attempt);
-                Some(Receipt { subscription: id, sequence: *sequence, replays, attempt })
+                Some(subscription.place(id, *sequence).receipt(delivery))
             })
             .collect();
         for receipt in ran_out {
@@ -58,7 +58,10 @@ impl Engine {
             let mut open = false;
             looked_at += subscriptions.len().max(1);
             for subscription in subscriptions {
-                open |= self.expire_delivery(Place { subscription, sequence })?;
+                let at = self.subscriptions.get(&subscription).map(|it| it.place(subscription, sequence));
+                if let Some(at) = at {
+                    open |= self.expire_delivery(at)?;
+                }
             }
             let mut commit = Commit::default();
             commit.delete(Keyspace::Expiries, key::expiry(realm, id, at, sequence));
@@ -85,8 +88,8 @@ impl Engine {
         if let Some(row) = self.store.get(Keyspace::Delayed, &key)? {
             return self.expire_waiting(at, Delivery::decode(row)?);
         }
-        let fresh = at.sequence >= subscription.cursor.next;
-        if fresh && self.store.get(Keyspace::Settled, &key)?.is_none() {
+        let fresh = at.sequence >= subscription.cursor.next && !subscription.is_live();
+        if fresh && self.store.get(Keyspace::Settled, &key)?.is_none() && self.is_wanted(at)? {
             // The cursor has yet to come by: from here on the delivery is an exception with rows of its own.
             let delivery = Delivery::new(self.now);
             let mut commit = Commit::default();
@@ -99,6 +102,13 @@ impl Engine {
         Ok(false)
     }
 
+    /// Whether the filter of the subscription lets this message of the topic through.
+    fn is_wanted(&self, at: Place) -> Result<bool, StoreError> {
+        let filter = self.subscriptions.get(&at.subscription).and_then(|it| it.row.settings.filter.as_ref());
+        let Some(filter) = filter else { return Ok(true) };
+        Ok(filter.matches(&self.message(at, 0)?.attributes))
+    }
+
     /// Asks about a delivery that waits, with its rows as they are on disk or pending. Says whether the time to
     /// live matters to it.
     pub(super) fn expire_waiting(&mut self, at: Place, mut delivery: Delivery) -> Result<bool, StoreError> {
@@ -109,7 +119,7 @@ impl Engine {
         }
         subscription.due.remove(due_at, at.sequence);
         let stored = Stored::Delayed { due_at };
-        subscription.hold(at.sequence, Held { delivery, stored, expires_at: None, nack: None });
+        subscription.hold(at.sequence, Held::new(delivery, stored));
         self.touch(at.subscription);
         self.decide(at)?;
         Ok(true)
@@ -134,7 +144,7 @@ impl Engine {
         }
         self.apply()?;
         if let Some(subscription) = self.subscriptions.get_mut(&id) {
-            let prefix = key::subscription(subscription.realm, id);
+            let prefix = key::backlog(subscription.realm, subscription.row.backlog);
             let entries = next_entries(&*self.store, Keyspace::Due, prefix, &subscription.due)?;
             // What is being decided keeps its row until then, and must not be taken once more.
             let held: Vec<_> = entries

@@ -27,13 +27,12 @@ impl Engine {
         let mut message = kept.map(Message::decode).transpose()?;
         let mut deliveries = Vec::new();
         for subscription in subscriptions {
-            let at = Place { subscription, sequence: id.sequence };
-            let Some((mut view, copy)) = self.inspect(at)? else { continue };
-            let until = message.as_ref().map_or(self.now, |message| message.available_at);
-            if view.stands == Stands::Ready && view.delivery.is_none() && until > self.now {
-                // The cursor has yet to come by and see its delay.
-                view.stands = Stands::Delayed { until };
-            }
+            let Some(at) =
+                self.subscriptions.get(&subscription).map(|it| it.place(subscription, id.sequence))
+            else {
+                continue;
+            };
+            let Some((view, copy)) = self.inspect(at, message.as_ref())? else { continue };
             deliveries.push(view);
             message = message.or(copy);
         }
@@ -46,13 +45,20 @@ impl Engine {
     }
 
     /// How a delivery stands, and the copy of the message that it keeps; `None` if that is no longer known.
-    fn inspect(&self, at: Place) -> Result<Option<(DeliveryView, Option<Message>)>, StoreError> {
-        let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(None) };
+    pub(super) fn inspect(
+        &self,
+        at: Place,
+        message: Option<&Message>,
+    ) -> Result<Option<(DeliveryView, Option<Message>)>, StoreError> {
+        let subscription = self.subscriptions.get(&at.subscription).filter(|it| !it.is_live());
+        let Some(subscription) = subscription else { return Ok(None) };
         let key = at.key(subscription.realm);
         let view =
             |stands, delivery| DeliveryView { subscription: subscription.row.name.clone(), stands, delivery };
-        if let Some(row) = self.store.get(Keyspace::DeadLetters, &key)? {
-            let DeadLetterRow { dead_at, queue, reason, delivery, message, .. } = DeadLetterRow::decode(row)?;
+        let dead = key::dead_letter(subscription.realm, at.subscription, at.sequence);
+        let dead = self.store.get(Keyspace::DeadLetters, &dead)?.map(DeadLetterRow::decode).transpose()?;
+        if let Some(row) = dead.filter(|row| row.backlog == at.backlog) {
+            let DeadLetterRow { dead_at, queue, reason, delivery, message, .. } = row;
             let id = DeadLetterId { subscription: at.subscription, sequence: at.sequence };
             let stands = Stands::DeadLettered { id, at: dead_at, queue, reason };
             return Ok(Some((view(stands, Some(delivery)), Some(message))));
@@ -78,8 +84,12 @@ impl Engine {
         }
         let stands = if at.sequence < subscription.row.first {
             Stands::NotSubscribed
+        } else if message.is_some_and(|message| !subscription.wants(message)) {
+            Stands::Filtered
         } else if at.sequence >= subscription.cursor.next {
-            Stands::Ready
+            // The cursor has yet to come by and see its delay.
+            let until = message.map_or(self.now, |message| subscription.available_at(message));
+            if until > self.now { Stands::Delayed { until } } else { Stands::Ready }
         } else {
             // Acked at the first attempt leaves no row.
             Stands::Ended(Ending::Acked)

@@ -10,7 +10,9 @@
 //!                     `------------- asks to the policies -------------'   (answers come back as a command)
 //! ```
 
+mod browse;
 mod command;
+mod control;
 mod dead_letters;
 mod decide;
 mod delete;
@@ -19,6 +21,7 @@ mod expire;
 mod forward;
 mod inspect;
 mod load;
+mod order;
 mod policies;
 mod publish;
 mod pull;
@@ -41,7 +44,7 @@ use foldhash::HashMap;
 use tokio::sync::oneshot;
 
 use crate::domain::delivery::Delivery;
-use crate::domain::id::{MessageId, RealmId, Sequence, SubscriptionId, TopicId};
+use crate::domain::id::{BacklogId, MessageId, RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::message::Message;
 use crate::domain::name::Name;
 use crate::domain::receipt::Secret;
@@ -53,6 +56,7 @@ use crate::store::{Commit, Keyspace, Store, StoreError, key};
 pub use command::*;
 pub use decide::{Ask, Token, Verdict};
 pub use events::{Event, EventKind};
+use order::KeyHash;
 use pull::Budget;
 use recent::Recent;
 pub use recover::StandardPolicy;
@@ -87,6 +91,7 @@ pub struct Engine {
     subscription_names: BTreeMap<(RealmId, Name), SubscriptionId>,
     next_topic: u32,
     next_subscription: u32,
+    next_backlog: u32,
     /// Deleted, with rows still to be removed.
     doomed: Vec<(RealmId, Owner)>,
     /// Messages wait in the outbox.
@@ -101,6 +106,8 @@ pub struct Engine {
     waiting: Recent<Place, Delivery>,
     /// Commits of this turn that are not applied yet.
     pending: Vec<Commit>,
+    /// Locks that they take or give up.
+    locks: HashMap<(BacklogId, KeyHash), Option<Sequence>>,
     changed_topics: BTreeSet<TopicId>,
     changed_subscriptions: BTreeSet<SubscriptionId>,
     /// Subscriptions with waiting pulls and something that may be delivered to them.
@@ -168,7 +175,7 @@ impl Engine {
             Command::ListTopics(realm, page, reply) => self.list_topics(realm, &page, reply),
             Command::DeleteTopic(realm, name, reply) => return self.delete_topic(realm, &name, reply),
             Command::PutSubscription(realm, request, reply) => {
-                self.put_subscription(realm, *request, reply);
+                return self.put_subscription(realm, *request, reply);
             }
             Command::GetSubscription(realm, name, reply) => self.get_subscription(realm, &name, reply),
             Command::ListSubscriptions(realm, page, reply) => self.list_subscriptions(realm, &page, reply),
@@ -206,6 +213,12 @@ impl Engine {
                 return self.discard_dead_letter(realm, id, reply);
             }
             Command::GetMessage(realm, id, reply) => return self.get_message(realm, id, reply),
+            Command::Pause(realm, request, reply) => self.pause(realm, request, reply),
+            Command::Resume(realm, name, reply) => self.resume(realm, &name, reply),
+            Command::Seek(realm, request, reply) => return self.seek(realm, &request, reply),
+            Command::Purge(realm, name, reply) => return self.purge(realm, &name, reply),
+            Command::Browse(realm, request, reply) => return self.browse(realm, &request, reply),
+            Command::Peek(realm, request, reply) => return self.peek(realm, &request, reply),
             Command::Drain(reply) => self.drain(reply),
         }
         Ok(())
@@ -219,6 +232,8 @@ impl Engine {
             match owner {
                 Owner::Topic(id) => self.tick_topic(id)?,
                 Owner::Subscription(id) => self.tick_subscription(id)?,
+                // Nothing of a backlog happens by itself.
+                Owner::Backlog(_) => {}
             }
         }
         // What the timers changed has to be there for those who read rows.
@@ -283,7 +298,7 @@ impl Engine {
             if let Some(subscription) = self.subscriptions.get_mut(&id) {
                 subscription.flush_records(id, &mut progress);
                 subscription.events(self.now, &mut self.events);
-                if subscription.cursor != subscription.saved {
+                if subscription.cursor != subscription.saved && !subscription.is_live() {
                     let key = key::subscription(subscription.realm, id);
                     progress.put(Keyspace::Cursors, key, subscription.cursor.encode());
                     subscription.saved.clone_from(&subscription.cursor);
@@ -301,6 +316,7 @@ impl Engine {
         if !self.pending.is_empty() {
             self.store.apply(&self.pending)?;
             self.pending.clear();
+            self.locks.clear();
         }
         Ok(())
     }

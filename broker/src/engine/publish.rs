@@ -1,8 +1,11 @@
 //! Publish: one row a message, whatever the number of subscriptions.
 
+use std::time::Duration;
+
 use super::command::{NewMessage, Publish, Published, Refusal, message_id};
 use super::{Engine, Reply, or_refuse};
 use crate::domain::id::{RealmId, TopicId};
+use crate::domain::limits::MAX_DELAY;
 use crate::domain::message::Message;
 use crate::domain::time::Timestamp;
 use crate::store::row::Row as _;
@@ -14,7 +17,8 @@ impl Engine {
             return self.answer(reply, Err(Refusal::ShuttingDown));
         }
         let topic = or_refuse!(self, reply, self.topic_id(realm, &request.topic));
-        let limit = self.topics.get(&topic).map_or(0, |topic| topic.row.settings.max_message_bytes);
+        let settings = self.topics.get(&topic).map(|topic| &topic.row.settings);
+        let (limit, ttl) = settings.map_or((0, None), |settings| (settings.max_message_bytes, settings.ttl));
         let now = self.now;
         let mut commit = Commit::default();
         let mut results = Vec::with_capacity(request.messages.len());
@@ -22,8 +26,10 @@ impl Engine {
             let bytes = message.payload.len();
             results.push(if bytes > limit {
                 Err(Refusal::MessageTooLarge { bytes, topic: request.topic.clone(), limit })
+            } else if message.deliver_at.is_some_and(|at| at > now + MAX_DELAY) {
+                Err(Refusal::TooFarAhead)
             } else {
-                let sequence = self.append(topic, accepted(message, now), &mut commit);
+                let sequence = self.append(topic, accepted(message, ttl, now), &mut commit);
                 let gone = || Refusal::TopicNotFound(request.topic.clone());
                 sequence.map(|sequence| message_id(topic, sequence)).ok_or_else(gone)
             });
@@ -60,13 +66,13 @@ impl Engine {
 }
 
 /// A message as the broker keeps it. Its times are broker time.
-fn accepted(message: NewMessage, now: Timestamp) -> Message {
-    let available_at = now + message.delay;
+fn accepted(message: NewMessage, ttl: Option<Duration>, now: Timestamp) -> Message {
+    let available_at = message.deliver_at.unwrap_or(now).max(now + message.delay);
     Message {
         published_at: now,
         available_at,
         // Not before it is available: a policy that has it delivered all the same must not shorten the delay.
-        expires_at: message.ttl.map(|ttl| available_at.max(now + ttl)),
+        expires_at: message.ttl.or(ttl).map(|ttl| available_at.max(now + ttl)),
         hops: 0,
         key: message.key,
         attributes: message.attributes,

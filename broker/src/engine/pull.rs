@@ -5,23 +5,26 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::command::{Granted, Pull, Refusal, message_id};
-use super::state::{Held, Place, Stored, Turn, Waiter};
+use super::order::KeyHash;
+use super::state::{End, Held, Place, Stored, Subscription, Turn, Waiter};
 use super::{Engine, Reply, or_refuse};
 use crate::domain::delivery::Delivery;
 use crate::domain::failure::{Cause, Failure};
 use crate::domain::id::{RealmId, Sequence, SubscriptionId};
-use crate::domain::limits::{MAX_WAIT, MAX_WAITERS};
+use crate::domain::limits::{LIVE_LINGER, MAX_WAIT, MAX_WAITERS};
 use crate::domain::message::Message;
-use crate::domain::receipt::Receipt;
-use crate::store::row::Row as _;
+use crate::domain::time::Timestamp;
+use crate::store::row::{Ending, Row as _};
 use crate::store::{Commit, Keyspace, StoreError, key};
 
 /// Deliveries granted in one turn, over all subscriptions.
 const TURN_DELIVERIES: usize = 4_000;
 /// Payload bytes granted in one turn, give or take one answer.
 const TURN_BYTES: usize = 64 * 1024 * 1024;
-/// Messages that the cursor passes at a time beyond those that it grants: delayed, expired or settled ones.
+/// Messages that the cursor passes at a time beyond those that it grants: delayed, expired, settled or filtered ones.
 const PASS_ROWS: usize = 1_000;
+/// Messages looked at in one turn, over all subscriptions: give or take one subscription's.
+const TURN_ROWS: usize = 20_000;
 /// Rows that the lease of a delivery that waited changes.
 const CHANGES_OF_A_LEASE: usize = 3;
 /// Payload bytes of one answer, give or take one message.
@@ -45,7 +48,16 @@ impl Engine {
         if subscription.waiters.len() >= MAX_WAITERS {
             return self.answer(reply, Err(Refusal::TooManyWaiters(MAX_WAITERS)));
         }
-        subscription.waiters.push_back(Waiter { max: request.max, until, reply });
+        if subscription.is_live()
+            && subscription.waiters.is_empty()
+            && subscription.connected_until <= self.now
+        {
+            // Nobody listened: what was published meanwhile is not for whoever comes now.
+            subscription.cursor.next =
+                self.topics.get(&subscription.row.topic).map_or(1, |topic| topic.head.next);
+        }
+        let Pull { max, consumer, .. } = request;
+        subscription.waiters.push_back(Waiter { max, until, consumer, reply });
         self.touch(id);
     }
 
@@ -55,19 +67,23 @@ impl Engine {
             self.fill_due(id)?;
             let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
             subscription.waiters.retain(|waiter| !waiter.reply.is_closed());
-            let Some(waiter) = subscription.waiters.front() else { break };
-            let allowed = subscription.cursor.circuit.allows(subscription.row.settings.max_in_flight);
-            let free = (allowed as usize).saturating_sub(subscription.held.len());
-            let want = waiter.max.min(free).min(budget.deliveries);
-            if want == 0 || budget.is_spent() || self.draining {
+            if subscription.is_live() && !subscription.waiters.is_empty() {
+                subscription.connected_until = self.now + LIVE_LINGER;
+            }
+            let room = subscription.room(self.now).min(budget.deliveries);
+            // Whoever holds all that it may stands in nobody's way.
+            let Some((place, want)) = subscription.first_with_room(room) else { break };
+            if budget.is_spent() || self.draining {
                 if budget.is_spent() {
                     self.ready.insert(id);
                 }
                 break;
             }
+            let consumer = subscription.waiters.get(place).and_then(|waiter| waiter.consumer.clone());
             let mut commit = Commit::with_capacity(want * CHANGES_OF_A_LEASE);
-            let (granted, more) = self.take(id, want, &mut commit)?;
+            let Taken { granted, more, looked_at } = self.take(id, want, consumer, &mut commit)?;
             self.pending.push(commit);
+            budget.rows = budget.rows.saturating_sub(looked_at);
             self.changed_subscriptions.insert(id);
             if more && granted.is_empty() {
                 // The cursor only passed by what it could not grant: go on in the next turn.
@@ -78,7 +94,8 @@ impl Engine {
             }
             budget.spend(&granted);
             let Some(subscription) = self.subscriptions.get_mut(&id) else { break };
-            if let Some(waiter) = subscription.waiters.pop_front() {
+            subscription.bucket.take(granted.len());
+            if let Some(waiter) = subscription.waiters.remove(place) {
                 self.deliveries.push(Delivered { subscription: id, reply: waiter.reply, granted });
             }
         }
@@ -105,15 +122,17 @@ impl Engine {
         &mut self,
         id: SubscriptionId,
         want: usize,
+        consumer: Option<Arc<str>>,
         commit: &mut Commit,
-    ) -> Result<(Vec<Granted>, bool), StoreError> {
-        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok((Vec::new(), false)) };
+    ) -> Result<Taken, StoreError> {
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(Taken::default()) };
         let first = subscription.turn;
         subscription.turn = match first {
             Turn::Due => Turn::Fresh,
             Turn::Fresh => Turn::Due,
         };
-        let mut batch = Batch { granted: Vec::with_capacity(want), bytes: 0, more: false };
+        let granted = Vec::with_capacity(want);
+        let mut batch = Batch { granted, consumer, bytes: 0, more: false, looked_at: 0 };
         let share = want.div_ceil(2);
         match first {
             Turn::Due => {
@@ -128,8 +147,9 @@ impl Engine {
             }
         }
         let fresh = self.subscriptions.get(&id).zip(self.topic_of(id));
-        let more = batch.more || fresh.is_some_and(|(s, topic)| s.cursor.next < topic.head.next);
-        Ok((batch.granted, more))
+        let fresh = fresh.is_some_and(|(s, topic)| s.fresh_at.is_none() && s.cursor.next < topic.head.next);
+        let Batch { granted, more, looked_at, .. } = batch;
+        Ok(Taken { granted, more: more || fresh, looked_at })
     }
 
     fn take_due(
@@ -140,13 +160,18 @@ impl Engine {
         commit: &mut Commit,
     ) -> Result<(), StoreError> {
         let now = self.now;
+        let mut held_up = 0;
         while batch.takes(want) {
+            if held_up == PASS_ROWS {
+                batch.more = true;
+                return Ok(());
+            }
             let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
             batch.more |= subscription.due.is_drained();
             let Some((due_at, sequence)) = subscription.due.first().filter(|(at, _)| *at <= now) else {
                 return Ok(());
             };
-            let at = Place { subscription: id, sequence };
+            let at = subscription.place(id, sequence);
             let realm = subscription.realm;
             let mut delivery = self.waiting_delivery(at, realm)?;
             let message = self.message(at, delivery.replays)?;
@@ -156,15 +181,33 @@ impl Engine {
                 batch.more = true;
                 continue;
             }
+            let key = self.key_of(id, &message);
+            if !self.lock(at, realm, key, commit)? {
+                self.block(at, due_at, key, commit);
+                held_up += 1;
+                continue;
+            }
             let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
             if delivery.grant(now, subscription.row.settings.lease).is_err() {
                 return Err(StoreError::Corrupt(format!("delivery {sequence} is not due as its index says")));
             }
-            subscription.unstore(at, Stored::Delayed { due_at }, &mut self.waiting, commit);
-            self.lease(at, delivery, message, batch, commit);
+            subscription.unstore(at, Stored::Delayed { due_at }, None, &mut self.waiting, commit);
+            self.hand_over(at, delivery, message, key, batch, commit);
             commit.split_into(&mut self.pending);
         }
         Ok(())
+    }
+
+    /// A delivery that is due, while another of its key is outstanding, waits for that one instead.
+    fn block(&mut self, at: Place, due_at: Timestamp, key: Option<KeyHash>, commit: &mut Commit) {
+        let Some((key, subscription)) = key.zip(self.subscriptions.get_mut(&at.subscription)) else { return };
+        subscription.unstore_due(at, due_at, commit);
+        commit.put(
+            Keyspace::Blocked,
+            key::blocked(subscription.realm, at.backlog, &key.0, at.sequence),
+            Vec::new(),
+        );
+        commit.split_into(&mut self.pending);
     }
 
     /// A delivery that waits, from memory or from its row.
@@ -190,12 +233,14 @@ impl Engine {
         }
         let Some(subscription) = self.subscriptions.get(&id) else { return Ok(()) };
         let Some(topic) = self.topics.get(&subscription.row.topic) else { return Ok(()) };
-        let (next, end) = (subscription.cursor.next, topic.head.next);
-        if next >= end {
+        // What the topic no longer holds is not waited for.
+        let (next, end) = (subscription.cursor.next.max(topic.head.first), topic.head.next);
+        if next >= end || subscription.fresh_at.is_some_and(|(at, until)| at == next && until > self.now) {
             return Ok(());
         }
         let left = want - batch.granted.len();
-        let limit = if subscription.cursor.ahead > 0 { left + PASS_ROWS } else { left };
+        let passes = subscription.cursor.ahead > 0 || subscription.row.settings.filter.is_some();
+        let limit = if passes { left + PASS_ROWS } else { left };
         let range = key::message(subscription.realm, subscription.row.topic, next)
             ..key::message(subscription.realm, subscription.row.topic, end);
         let mut read = Vec::with_capacity(limit);
@@ -209,18 +254,28 @@ impl Engine {
         let Some((last, _)) = read.last() else {
             return Err(StoreError::Corrupt(format!("messages from {next} on are gone")));
         };
+        batch.looked_at += read.len();
         let exceptions = self.exceptions(id, next..=*last)?;
         for (sequence, value) in read {
             if !batch.takes(want) {
                 return Ok(());
             }
-            let at = Place { subscription: id, sequence };
+            let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
+            let at = subscription.place(id, sequence);
             if exceptions.contains(&sequence) {
                 self.pass_by(at);
-            } else {
-                self.pass(at, Arc::new(Message::decode(value)?), batch, commit)?;
-                commit.split_into(&mut self.pending);
+                continue;
             }
+            let message = Message::decode(value)?;
+            if !subscription.wants(&message) {
+                subscription.cursor.next = sequence + 1;
+                continue;
+            }
+            if subscription.stands_before(sequence, &message, self.now) {
+                return Ok(());
+            }
+            self.pass(at, Arc::new(message), batch, commit)?;
+            commit.split_into(&mut self.pending);
         }
         Ok(())
     }
@@ -248,6 +303,10 @@ impl Engine {
         let delay = message.available_at.since(message.published_at);
         let due_at = message.available_at.min(now + delay);
         let expired = message.is_expired(now);
+        if subscription.is_live() && (expired || due_at > now) {
+            // Nothing is kept for later.
+            return Ok(());
+        }
         let mut delivery = Delivery::new(if expired { now } else { due_at });
         if expired {
             subscription.store_delayed(at, &delivery, now, commit);
@@ -258,44 +317,60 @@ impl Engine {
             subscription.store_delayed(at, &delivery, due_at, commit);
             return Ok(());
         }
+        let realm = subscription.realm;
+        let key = self.key_of(at.subscription, &message);
+        if !self.lock(at, realm, key, commit)? {
+            if let Some((key, subscription)) = key.zip(self.subscriptions.get_mut(&at.subscription)) {
+                subscription.store_blocked(at, key, &delivery, commit);
+            }
+            return Ok(());
+        }
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         if delivery.grant(now, subscription.row.settings.lease).is_ok() {
-            self.lease(at, delivery, message, batch, commit);
+            self.hand_over(at, delivery, message, key, batch, commit);
         }
         Ok(())
     }
 
-    fn lease(
+    /// A delivery that was granted goes to whoever asked: under a lease, or for good.
+    fn hand_over(
         &mut self,
         at: Place,
         delivery: Delivery,
         message: Arc<Message>,
+        key: Option<KeyHash>,
         batch: &mut Batch,
         commit: &mut Commit,
     ) {
+        let (now, kept) = (self.now, self.kept_from(at.subscription));
         let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return };
         let Some(topic) = self.topics.get(&subscription.row.topic) else { return };
-        subscription.store_leased(at, &delivery, commit);
-        let receipt = Receipt {
-            subscription: at.subscription,
-            sequence: at.sequence,
-            replays: delivery.replays,
-            attempt: delivery.attempt,
-        };
+        let receipt = at.receipt(&delivery);
+        let (failures, lease_until) = (delivery.failures, delivery.lease_until());
         batch.bytes += message.payload.len();
         let id = message_id(subscription.row.topic, at.sequence);
-        if delivery.replays == 0 {
-            self.messages.insert(id, Arc::clone(&message));
+        let settles = subscription.row.settings.mode.settles_on_delivery();
+        if settles {
+            let end = End { ending: Ending::Acked, now, delivery };
+            subscription.store_end(at, end, kept, commit);
+            subscription.load.acked(now);
+        } else {
+            subscription.store_leased(at, &delivery, commit);
+            if delivery.replays == 0 {
+                self.messages.insert(id, Arc::clone(&message));
+            }
+            let consumer = batch.consumer.clone();
+            let held = Held { key, consumer, ..Held::new(delivery, Stored::Leased) };
+            subscription.hold(at.sequence, held);
         }
         batch.granted.push(Granted {
             receipt,
-            failures: delivery.failures,
-            lease_until: delivery.lease_until().unwrap_or(self.now),
+            failures,
+            lease_until: lease_until.filter(|_| !settles),
             topic: topic.row.name.clone(),
             id,
             message,
         });
-        let expires_at = None;
-        subscription.hold(at.sequence, Held { delivery, stored: Stored::Leased, expires_at, nack: None });
     }
 
     /// Sequences among these, which the cursor has yet to pass, that have a row of their own. The rows must be applied,
@@ -310,8 +385,9 @@ impl Engine {
         if subscription.cursor.ahead == 0 {
             return Ok(found);
         }
-        let range = key::delivery(subscription.realm, id, *among.start())
-            ..key::delivery(subscription.realm, id, among.end() + 1);
+        let (realm, backlog) = (subscription.realm, subscription.row.backlog);
+        let range =
+            key::delivery(realm, backlog, *among.start())..key::delivery(realm, backlog, among.end() + 1);
         for keyspace in [Keyspace::Leased, Keyspace::Delayed, Keyspace::Settled] {
             for row in self.store.scan(keyspace, range.clone()) {
                 found.extend(key::read_sequence(&row?.0));
@@ -326,6 +402,10 @@ impl Engine {
         let Delivered { subscription, reply, granted } = delivered;
         if let Err(Ok(unseen)) = reply.send(Ok(granted)) {
             for granted in unseen {
+                if granted.lease_until.is_none() {
+                    self.give_back(&granted);
+                    continue;
+                }
                 let failure = Failure::of(Cause::Released);
                 // Not stale: nobody else has seen the receipt.
                 _ = self.fail(subscription, granted.receipt, failure, None)?;
@@ -335,19 +415,74 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// What was settled as it was handed out, to somebody who had gone: it is delivered to the next one.
+    fn give_back(&mut self, granted: &Granted) {
+        let at = Place::of(&granted.receipt);
+        let now = self.now;
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return };
+        if subscription.is_live() || subscription.row.backlog != at.backlog {
+            return;
+        }
+        let mut commit = Commit::default();
+        // Where its end was marked for the cursor to pass by, its row among the delayed ones does that from now on.
+        subscription.unmark_end(at, &mut commit);
+        let replays = granted.receipt.replays;
+        if replays > 0 {
+            commit.put(Keyspace::Replayed, at.key(subscription.realm), granted.message.encode());
+        }
+        let delivery = Delivery { replays, expiry_waived: replays > 0, ..Delivery::new(now) };
+        subscription.store_delayed(at, &delivery, now, &mut commit);
+        self.pending.push(commit);
+        self.touch(at.subscription);
+    }
+}
+
+impl Subscription {
+    /// The first waiting pull that can be given anything, and how much of this room.
+    fn first_with_room(&self, room: usize) -> Option<(usize, usize)> {
+        let want = |waiter: &Waiter| waiter.max.min(room).min(self.room_of(waiter.consumer.as_deref()));
+        let waiters = self.waiters.iter().enumerate();
+        waiters.map(|(place, waiter)| (place, want(waiter))).find(|(_, want)| *want > 0)
+    }
+
+    /// Whether the cursor has to wait for this message, and with it for all that were published later.
+    fn stands_before(&mut self, sequence: Sequence, message: &Message, now: Timestamp) -> bool {
+        let delay = self.row.settings.delivery_delay;
+        // Never longer than the delay, even if the clock was turned back over a restart.
+        let until = match self.fresh_at {
+            Some((at, until)) if at == sequence => until,
+            _ => (message.published_at + delay).min(now + delay),
+        };
+        let waits = until > now;
+        self.fresh_at = waits.then_some((sequence, until));
+        waits
+    }
+}
+
+/// What a pull gets.
+#[derive(Default)]
+struct Taken {
+    granted: Vec<Granted>,
+    /// There is more to look at.
+    more: bool,
+    looked_at: usize,
+}
+
 /// What one turn may still grant.
 pub(super) struct Budget {
     deliveries: usize,
     bytes: usize,
+    rows: usize,
 }
 
 impl Budget {
     pub(super) const fn of_a_turn() -> Self {
-        Self { deliveries: TURN_DELIVERIES, bytes: TURN_BYTES }
+        Self { deliveries: TURN_DELIVERIES, bytes: TURN_BYTES, rows: TURN_ROWS }
     }
 
     pub(super) const fn is_spent(&self) -> bool {
-        self.deliveries == 0 || self.bytes == 0
+        self.deliveries == 0 || self.bytes == 0 || self.rows == 0
     }
 
     fn spend(&mut self, granted: &[Granted]) {
@@ -360,8 +495,10 @@ impl Budget {
 /// Leases being granted to one pull.
 struct Batch {
     granted: Vec<Granted>,
+    consumer: Option<Arc<str>>,
     bytes: usize,
     more: bool,
+    looked_at: usize,
 }
 
 impl Batch {

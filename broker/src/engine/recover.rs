@@ -87,6 +87,7 @@ impl Engine {
             subscription_names: BTreeMap::new(),
             next_topic: 1,
             next_subscription: 1,
+            next_backlog: 1,
             doomed: Vec::new(),
             outbox: true,
             unsynced: false,
@@ -94,6 +95,7 @@ impl Engine {
             messages: Recent::new(RECENT_BYTES, |message| message.bytes()),
             waiting: Recent::new(RECENT_WAITING_BYTES, Delivery::bytes),
             pending: Vec::new(),
+            locks: foldhash::HashMap::default(),
             changed_topics: BTreeSet::new(),
             changed_subscriptions: BTreeSet::new(),
             ready: BTreeSet::new(),
@@ -134,10 +136,13 @@ impl Engine {
             }
         }
         if let Some(bytes) = self.store.get(Keyspace::Meta, COUNTERS)? {
-            let (topic, subscription) = bytes.split_at_checked(4).ok_or_else(|| damaged("the counters"))?;
-            let number = |bytes: &[u8]| bytes.try_into().map(u32::from_be_bytes);
-            self.next_topic = number(topic).map_err(|_| damaged("the counters"))?;
-            self.next_subscription = number(subscription).map_err(|_| damaged("the counters"))?;
+            let number = |place: usize| {
+                let bytes = bytes.get(4 * place..).and_then(<[u8]>::first_chunk);
+                bytes.copied().map(u32::from_be_bytes).ok_or_else(|| damaged("the counters"))
+            };
+            self.next_topic = number(0)?;
+            self.next_subscription = number(1)?;
+            self.next_backlog = number(2)?;
         }
         // Revisions name their module by digest: this broker's standard policy must outlive its upgrade.
         let digest = self.standard.digest;
@@ -191,13 +196,19 @@ impl Engine {
             let revision = RevisionRow::decode(revision.ok_or_else(|| damaged("an active revision"))?)?;
             let last = self.store.scan_back(Keyspace::Revisions, key::prefixed(key.to_vec())).next();
             let last = last.transpose()?.and_then(|(key, _)| key::read_revision(&key)).unwrap_or(0);
-            let mut subscription = Subscription::new(realm, row, cursor, revision, last, Window::unread());
+            let mut subscription =
+                Subscription::new(realm, row, cursor, revision, last, Window::unread(), self.now);
+            if subscription.is_live() {
+                // Whoever is connected from now on gets what is published from now on.
+                subscription.cursor.next =
+                    self.topics.get(&subscription.row.topic).map_or(1, |it| it.head.next);
+            }
             if let Some(row) = subscription.row.shadow.clone() {
                 self.shadows += 1;
                 subscription.shadow = Some(Shadow::new(self.shadows, row, self.now));
             }
             subscription.trim_records_at = subscription.look_again(self.now);
-            self.load_leases(id, &mut subscription)?;
+            self.load_leases(&mut subscription)?;
             loaded.push((id, subscription));
         }
         for (id, subscription) in loaded {
@@ -205,15 +216,33 @@ impl Engine {
             topic.subscriptions.push(id);
             self.subscription_names.insert((subscription.realm, subscription.row.name.clone()), id);
             self.subscriptions.insert(id, subscription);
+            self.find_keys(id)?;
             self.touch(id);
         }
         self.apply()
     }
 
+    /// What the leased deliveries of an ordered subscription are ordered by: their messages say.
+    fn find_keys(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
+        let Some(subscription) = self.subscriptions.get(&id).filter(|it| it.is_ordered()) else {
+            return Ok(());
+        };
+        let held = subscription.held.iter().map(|(sequence, held)| (*sequence, held.delivery.replays));
+        let held: Vec<_> =
+            held.map(|(sequence, replays)| (subscription.place(id, sequence), replays)).collect();
+        for (at, replays) in held {
+            let message = self.message(at, replays)?;
+            let key = self.key_of(id, &message);
+            let held = self.subscriptions.get_mut(&id).and_then(|it| it.held.get_mut(&at.sequence));
+            held.into_iter().for_each(|held| held.key = key);
+        }
+        Ok(())
+    }
+
     /// Leases go on as if nothing had happened, but none for longer than it lasts in all: the clock may have been
     /// turned back while the broker was away.
-    fn load_leases(&self, id: SubscriptionId, subscription: &mut Subscription) -> Result<(), StoreError> {
-        let prefix = key::subscription(subscription.realm, id);
+    fn load_leases(&self, subscription: &mut Subscription) -> Result<(), StoreError> {
+        let prefix = key::backlog(subscription.realm, subscription.row.backlog);
         for row in self.store.scan(Keyspace::Leased, key::prefixed(prefix)) {
             let (key, value) = row?;
             let sequence = key::read_sequence(&key).ok_or_else(|| damaged("a key of leased"))?;
@@ -224,8 +253,7 @@ impl Engine {
             *lease_until = (*lease_until).min(self.now + lease_until.since(*leased_at));
             *leased_at = (*leased_at).min(self.now);
             subscription.leased += 1;
-            let held = Held { delivery, stored: Stored::Leased, expires_at: None, nack: None };
-            subscription.hold(sequence, held);
+            subscription.hold(sequence, Held::new(delivery, Stored::Leased));
         }
         Ok(())
     }
@@ -234,6 +262,7 @@ impl Engine {
     pub(super) fn save_counters(&mut self) {
         let mut value = self.next_topic.to_be_bytes().to_vec();
         value.extend_from_slice(&self.next_subscription.to_be_bytes());
+        value.extend_from_slice(&self.next_backlog.to_be_bytes());
         let mut commit = Commit::default();
         commit.put(Keyspace::Meta, COUNTERS.to_vec(), value);
         self.pending.push(commit);

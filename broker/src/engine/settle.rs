@@ -3,14 +3,15 @@
 use foldhash::HashMap;
 
 use super::command::{Ack, AckResult, Decided, Extend, ExtendResult, Nack, NackResult, SettleError};
-use super::state::{End, Place, Stored};
+use super::order::KeyHash;
+use super::state::{End, Held, Place, Stored, Subscription};
 use super::{Answer, Engine, Reply, or_refuse};
 use crate::domain::delivery::{Acked, Delivery, State};
 use crate::domain::failure::Failure;
 use crate::domain::id::{RealmId, SubscriptionId};
 use crate::domain::receipt::Receipt;
 use crate::store::row::{Ending, Row as _};
-use crate::store::{Commit, Keyspace, StoreError, key};
+use crate::store::{Commit, Keyspace, StoreError};
 
 impl Engine {
     pub(super) fn ack(
@@ -20,6 +21,7 @@ impl Engine {
         reply: Reply<Vec<AckResult>>,
     ) -> Result<(), StoreError> {
         let id = or_refuse!(try self, reply, self.subscription_id(realm, &request.subscription));
+        self.settle_key_order(id)?;
         let mut commit = Commit::with_capacity(2 * request.receipts.len());
         let mut results = Vec::with_capacity(request.receipts.len());
         for receipt in request.receipts {
@@ -43,14 +45,13 @@ impl Engine {
             return Ok(Err(SettleError::InvalidReceipt));
         };
         let Some(held) = subscription.held.get(&receipt.sequence) else {
-            return if receipt.subscription == id {
-                self.ack_late(id, receipt, commit)
-            } else {
-                Ok(Err(SettleError::InvalidReceipt))
+            return match subscription.check(id, &receipt) {
+                Ok(()) => self.ack_late(id, receipt, commit),
+                Err(error) => Ok(Err(error)),
             };
         };
-        if receipt.subscription != id {
-            return Ok(Err(SettleError::InvalidReceipt));
+        if let Err(error) = subscription.check(id, &receipt) {
+            return Ok(Err(error));
         }
         let acked = match held.delivery.ack(receipt.replays, receipt.attempt) {
             Ok(acked) => {
@@ -59,7 +60,8 @@ impl Engine {
             Err(stale) => return Ok(Err(stale.into())),
         };
         if let Some(held) = subscription.let_go(receipt.sequence) {
-            self.end_acked(id, receipt, held.delivery, held.stored, commit);
+            let Held { delivery, stored, key, .. } = held;
+            self.end_acked(Place::of(&receipt), delivery, stored, key, commit)?;
         }
         Ok(Ok(acked))
     }
@@ -79,7 +81,7 @@ impl Engine {
         let Some(subscription) = self.subscriptions.get(&id) else {
             return Ok(Err(SettleError::InvalidReceipt));
         };
-        let at = Place { subscription: id, sequence: receipt.sequence };
+        let at = Place::of(&receipt);
         let Some(row) = self.store.get(Keyspace::Delayed, &at.key(subscription.realm))? else {
             return Ok(Err(SettleError::StaleReceipt));
         };
@@ -88,28 +90,40 @@ impl Engine {
             (Ok(acked), State::Waiting { due_at }) => (acked, *due_at),
             _ => return Ok(Err(SettleError::StaleReceipt)),
         };
-        self.end_acked(id, receipt, delivery, Stored::Delayed { due_at }, commit);
+        let key = if subscription.is_ordered() {
+            self.key_of(id, &*self.message(at, delivery.replays)?)
+        } else {
+            None
+        };
+        self.end_acked(at, delivery, Stored::Delayed { due_at }, key, commit)?;
         Ok(Ok(acked))
     }
 
     fn end_acked(
         &mut self,
-        id: SubscriptionId,
-        receipt: Receipt,
+        at: Place,
         delivery: Delivery,
         stored: Stored,
+        key: Option<KeyHash>,
         commit: &mut Commit,
-    ) {
+    ) -> Result<(), StoreError> {
         let now = self.now;
-        let kept = self.kept_from(id);
-        let Some(subscription) = self.subscriptions.get_mut(&id) else { return };
-        let at = Place { subscription: id, sequence: receipt.sequence };
-        subscription.unstore(at, stored, &mut self.waiting, commit);
+        let kept = self.kept_from(at.subscription);
+        self.unlock(at, key, commit)?;
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
+        subscription.unstore(at, stored, key, &mut self.waiting, commit);
         if let State::Leased { leased_at, .. } = delivery.state {
             subscription.cursor.circuit.acked(leased_at);
         }
         subscription.store_end(at, End { ending: Ending::Acked, now, delivery }, kept, commit);
         subscription.load.acked(now);
+        Ok(())
+    }
+
+    /// Where deliveries are ordered, whoever ends one looks for the next of its key among the rows: they have to be
+    /// there.
+    pub(super) fn settle_key_order(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
+        if self.subscriptions.get(&id).is_some_and(Subscription::is_ordered) { self.apply() } else { Ok(()) }
     }
 
     pub(super) fn nack(
@@ -119,6 +133,7 @@ impl Engine {
         reply: Reply<Vec<NackResult>>,
     ) -> Result<(), StoreError> {
         let id = or_refuse!(try self, reply, self.subscription_id(realm, &request.subscription));
+        self.settle_key_order(id)?;
         let batch = self.nacks.open(request.items.len(), reply, &mut self.answers);
         for (index, (receipt, failure)) in request.items.into_iter().enumerate() {
             let slot = NackSlot { batch, index };
@@ -136,8 +151,9 @@ impl Engine {
         failure: Failure,
         slot: NackSlot,
     ) -> Result<Result<(), SettleError>, StoreError> {
-        if receipt.subscription != id {
-            return Ok(Err(SettleError::InvalidReceipt));
+        let known = self.subscriptions.get(&id).ok_or(SettleError::InvalidReceipt);
+        if let Err(error) = known.and_then(|subscription| subscription.check(id, &receipt)) {
+            return Ok(Err(error));
         }
         self.fail(id, receipt, failure, Some(slot))
     }
@@ -169,7 +185,7 @@ impl Engine {
         if counts {
             subscription.load.failed(now);
         }
-        self.decide(Place { subscription: id, sequence: receipt.sequence })?;
+        self.decide(Place::of(&receipt))?;
         Ok(Ok(()))
     }
 
@@ -195,9 +211,7 @@ impl Engine {
     ) -> ExtendResult {
         let now = self.now;
         let subscription = self.subscriptions.get_mut(&id).ok_or(SettleError::InvalidReceipt)?;
-        if receipt.subscription != id {
-            return Err(SettleError::InvalidReceipt);
-        }
+        subscription.check(id, &receipt)?;
         let settings = &subscription.row.settings;
         let held = subscription.held.get_mut(&receipt.sequence).ok_or(SettleError::StaleReceipt)?;
         let old = held.delivery.lease_until();
@@ -207,9 +221,22 @@ impl Engine {
             subscription.leases.remove(&(old, receipt.sequence));
         }
         subscription.leases.insert((until, receipt.sequence));
-        let key = key::delivery(subscription.realm, id, receipt.sequence);
+        let key = Place::of(&receipt).key(subscription.realm);
         commit.put(Keyspace::Leased, key, held.delivery.encode());
         Ok(until)
+    }
+}
+
+impl Subscription {
+    /// Whether a receipt is of this subscription, and of nothing that a seek or a purge has ended.
+    fn check(&self, id: SubscriptionId, receipt: &Receipt) -> Result<(), SettleError> {
+        if receipt.subscription != id {
+            Err(SettleError::InvalidReceipt)
+        } else if receipt.backlog != self.row.backlog {
+            Err(SettleError::StaleReceipt)
+        } else {
+            Ok(())
+        }
     }
 }
 

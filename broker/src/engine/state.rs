@@ -7,14 +7,19 @@ use foldhash::HashMap;
 
 use super::command::{Granted, RevisionView};
 use super::load::LoadWindow;
+use super::order::KeyHash;
 use super::recent::Recent;
 use super::settle::NackSlot;
 use super::shadow::Shadow;
 use super::window::Window;
 use super::{Refusal, Reply};
+use crate::domain::bucket::Bucket;
 use crate::domain::context::Load;
 use crate::domain::delivery::Delivery;
-use crate::domain::id::{RealmId, Sequence, SubscriptionId};
+use crate::domain::id::{BacklogId, RealmId, Sequence, SubscriptionId};
+use crate::domain::message::Message;
+use crate::domain::receipt::Receipt;
+use crate::domain::settings::{Mode, Ordering};
 use crate::domain::time::Timestamp;
 use crate::store::row::{
     CursorRow, Ending, HeadRow, RecordedChunk, RevisionRow, Row as _, SettledRow, SubscriptionRow, TopicRow,
@@ -72,6 +77,14 @@ pub(super) struct Subscription {
     pub(super) turn: Turn,
     /// The revision that events told of last.
     pub(super) announced: u32,
+    /// What may be handed out, where there is a rate.
+    pub(super) bucket: Bucket,
+    /// Deliveries that each consumer with a name holds.
+    pub(super) consumers: HashMap<Arc<str>, u32>,
+    /// When the message that the cursor stands at becomes available; before that it need not be looked at.
+    pub(super) fresh_at: Option<(Sequence, Timestamp)>,
+    /// Until when somebody counts as listening to a live subscription.
+    pub(super) connected_until: Timestamp,
     /// What is set in the engine's wakes.
     pub(super) wake: Option<Timestamp>,
 }
@@ -84,6 +97,17 @@ pub(super) struct Held {
     pub(super) expires_at: Option<Timestamp>,
     /// Who waits for the decision.
     pub(super) nack: Option<NackSlot>,
+    /// What it is ordered by; known where the subscription is ordered.
+    pub(super) key: Option<KeyHash>,
+    /// Who holds the lease, by the name that it gave.
+    pub(super) consumer: Option<Arc<str>>,
+}
+
+impl Held {
+    /// In memory without anybody who waits or holds it.
+    pub(super) fn new(delivery: Delivery, stored: Stored) -> Self {
+        Self { delivery, stored, expires_at: None, nack: None, key: None, consumer: None }
+    }
 }
 
 /// The rows that a delivery has on disk.
@@ -91,7 +115,7 @@ pub(super) struct Held {
 pub(super) enum Stored {
     /// One in `leased`.
     Leased,
-    /// One in `delayed` and one in `due`.
+    /// One in `delayed` and one in `due`, or in `blocked` while others of its key are in its way.
     Delayed { due_at: Timestamp },
 }
 
@@ -99,6 +123,7 @@ pub(super) enum Stored {
 pub(super) struct Waiter {
     pub(super) max: usize,
     pub(super) until: Timestamp,
+    pub(super) consumer: Option<Arc<str>>,
     pub(super) reply: Reply<Vec<Granted>>,
 }
 
@@ -122,8 +147,63 @@ impl Subscription {
         let circuit = self.cursor.circuit.opens_at();
         let waiter = self.waiters.iter().map(|waiter| waiter.until).min();
         // What is due already was looked at when it became so, and is again when there is room for it.
-        let due = self.due.due_at().filter(|at| *at > now && !self.waiters.is_empty());
-        [lease, circuit, waiter, due, self.trim_records_at].into_iter().flatten().min()
+        let due = self.due.due_at();
+        let fresh = self.fresh_at.map(|(_, at)| at);
+        let rate = self.row.settings.max_rate;
+        let token = (rate > 0).then(|| self.bucket.next_at(rate));
+        let waited_for = [due, fresh, token].into_iter().flatten();
+        let waited_for = waited_for.filter(|at| *at > now && !self.waiters.is_empty()).min();
+        [lease, circuit, waiter, waited_for, self.trim_records_at].into_iter().flatten().min()
+    }
+
+    /// The place of one of its deliveries.
+    pub(super) fn place(&self, subscription: SubscriptionId, sequence: Sequence) -> Place {
+        Place { subscription, backlog: self.row.backlog, sequence }
+    }
+
+    /// Whether its deliveries are in the order of their keys.
+    pub(super) fn is_ordered(&self) -> bool {
+        self.row.settings.ordering == Ordering::Key
+    }
+
+    /// Whether it keeps nothing on disk.
+    pub(super) fn is_live(&self) -> bool {
+        self.row.settings.mode == Mode::Live
+    }
+
+    /// Whether its filter lets a message through.
+    pub(super) fn wants(&self, message: &Message) -> bool {
+        self.row.settings.filter.as_ref().is_none_or(|filter| filter.matches(&message.attributes))
+    }
+
+    /// When a fresh message can be handed out.
+    pub(super) fn available_at(&self, message: &Message) -> Timestamp {
+        message.available_at.max(message.published_at + self.row.settings.delivery_delay)
+    }
+
+    /// How many more deliveries may be handed out now.
+    pub(super) fn room(&mut self, now: Timestamp) -> usize {
+        let settings = &self.row.settings;
+        let tokens = match settings.max_rate {
+            0 => usize::MAX,
+            rate => self.bucket.available(rate, now),
+        };
+        if self.row.paused.is_some() {
+            return 0;
+        }
+        let allowed = self.cursor.circuit.allows(settings.max_in_flight) as usize;
+        allowed.saturating_sub(self.held.len()).min(tokens)
+    }
+
+    /// How many of them this consumer may be given.
+    pub(super) fn room_of(&self, consumer: Option<&str>) -> usize {
+        match (self.row.settings.max_in_flight_per_consumer, consumer) {
+            (0, _) | (_, None) => usize::MAX,
+            (most, Some(name)) => {
+                let holds = self.consumers.get(name).copied().unwrap_or(0);
+                most.saturating_sub(holds) as usize
+            }
+        }
     }
 
     /// Deliveries that have not ended: those that were never leased, leased ones and delayed ones.
@@ -155,6 +235,9 @@ impl Subscription {
         if let Some(until) = held.delivery.lease_until() {
             self.leases.insert((until, sequence));
         }
+        if let Some(consumer) = &held.consumer {
+            *self.consumers.entry(Arc::clone(consumer)).or_default() += 1;
+        }
         self.held.insert(sequence, held);
     }
 
@@ -163,6 +246,14 @@ impl Subscription {
         let held = self.held.remove(&sequence)?;
         if let Some(until) = held.delivery.lease_until() {
             self.leases.remove(&(until, sequence));
+        }
+        if let Some(consumer) = &held.consumer
+            && let Some(holds) = self.consumers.get_mut(consumer)
+        {
+            *holds -= 1;
+            if *holds == 0 {
+                self.consumers.remove(consumer);
+            }
         }
         Some(held)
     }
@@ -183,8 +274,33 @@ impl Subscription {
         commit: &mut Commit,
     ) {
         commit.put(Keyspace::Delayed, at.key(self.realm), delivery.encode());
-        commit.put(Keyspace::Due, key::due(self.realm, at.subscription, due_at, at.sequence), Vec::new());
+        self.cursor.delayed += 1;
+        self.cursor.ahead += self.is_ahead(at);
+        self.store_due(at, due_at, commit);
+    }
+
+    /// Adds the row that brings a delivery back at `due_at`.
+    pub(super) fn store_due(&mut self, at: Place, due_at: Timestamp, commit: &mut Commit) {
+        commit.put(Keyspace::Due, key::due(self.realm, at.backlog, due_at, at.sequence), Vec::new());
         self.due.insert(due_at, at.sequence);
+    }
+
+    /// Removes it again.
+    pub(super) fn unstore_due(&mut self, at: Place, due_at: Timestamp, commit: &mut Commit) {
+        commit.delete(Keyspace::Due, key::due(self.realm, at.backlog, due_at, at.sequence));
+        self.due.remove(due_at, at.sequence);
+    }
+
+    /// Adds the rows of a delivery that waits until no other of its key is in its way.
+    pub(super) fn store_blocked(
+        &mut self,
+        at: Place,
+        key: KeyHash,
+        delivery: &Delivery,
+        commit: &mut Commit,
+    ) {
+        commit.put(Keyspace::Delayed, at.key(self.realm), delivery.encode());
+        commit.put(Keyspace::Blocked, key::blocked(self.realm, at.backlog, &key.0, at.sequence), Vec::new());
         self.cursor.delayed += 1;
         self.cursor.ahead += self.is_ahead(at);
     }
@@ -194,6 +310,7 @@ impl Subscription {
         &mut self,
         at: Place,
         stored: Stored,
+        key: Option<KeyHash>,
         waiting: &mut Recent<Place, Delivery>,
         commit: &mut Commit,
     ) {
@@ -204,8 +321,12 @@ impl Subscription {
             }
             Stored::Delayed { due_at } => {
                 commit.delete(Keyspace::Delayed, at.key(self.realm));
-                commit.delete(Keyspace::Due, key::due(self.realm, at.subscription, due_at, at.sequence));
-                self.due.remove(due_at, at.sequence);
+                self.unstore_due(at, due_at, commit);
+                if let Some(key) = key {
+                    // It may have waited for others of its key instead.
+                    let blocked = key::blocked(self.realm, at.backlog, &key.0, at.sequence);
+                    commit.delete(Keyspace::Blocked, blocked);
+                }
                 waiting.remove(&at);
                 self.cursor.delayed = self.cursor.delayed.saturating_sub(1);
             }
@@ -256,11 +377,28 @@ pub(super) struct End {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Place {
     pub(super) subscription: SubscriptionId,
+    pub(super) backlog: BacklogId,
     pub(super) sequence: Sequence,
 }
 
 impl Place {
     pub(super) fn key(self, realm: RealmId) -> Vec<u8> {
-        key::delivery(realm, self.subscription, self.sequence)
+        key::delivery(realm, self.backlog, self.sequence)
+    }
+
+    /// Of the lease that a receipt proves.
+    pub(super) const fn of(receipt: &Receipt) -> Self {
+        Self { subscription: receipt.subscription, backlog: receipt.backlog, sequence: receipt.sequence }
+    }
+
+    /// The receipt of its current lease.
+    pub(super) const fn receipt(self, delivery: &Delivery) -> Receipt {
+        Receipt {
+            subscription: self.subscription,
+            backlog: self.backlog,
+            sequence: self.sequence,
+            replays: delivery.replays,
+            attempt: delivery.attempt,
+        }
     }
 }

@@ -12,13 +12,15 @@ use super::state::{Subscription, Turn};
 use super::topics::behind;
 use super::window::Window;
 use super::{Engine, Reply, or_refuse};
-use crate::domain::id::{RealmId, SubscriptionId, TopicId};
+use crate::domain::bucket::Bucket;
+use crate::domain::id::{BacklogId, RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::limits::MAX_SUBSCRIPTIONS_PER_TOPIC;
 use crate::domain::name::Name;
-use crate::domain::settings::{InvalidSetting, Start, SubscriptionSettings};
+use crate::domain::settings::{InvalidSetting, SubscriptionSettings};
+use crate::domain::time::Timestamp;
 use crate::store::key::Owner;
 use crate::store::row::{CursorRow, RecordedChunk, RevisionRow, Row as _, SubscriptionRow};
-use crate::store::{Commit, Keyspace, key};
+use crate::store::{Commit, Keyspace, StoreError, key};
 
 impl Engine {
     pub(super) fn put_subscription(
@@ -26,42 +28,68 @@ impl Engine {
         realm: RealmId,
         request: PutSubscription,
         reply: Reply<Put<SubscriptionView>>,
-    ) {
+    ) -> Result<(), StoreError> {
+        // Where it begins is looked up among the messages.
+        self.apply()?;
         let known = self.subscription_names.get(&(realm, request.name.clone())).copied();
         let result = match known {
             Some(id) => self.change_subscription(id, request).map(|()| id),
-            None => self.create_subscription(realm, request),
+            None => self.create_subscription(realm, request)?,
         };
         let answer = result.and_then(|id| {
             let value = self.subscription_view(id).ok_or(Refusal::ShuttingDown)?;
             Ok(Put { created: known.is_none(), value })
         });
         self.answer(reply, answer);
+        Ok(())
     }
 
     fn create_subscription(
         &mut self,
         realm: RealmId,
         request: PutSubscription,
-    ) -> Result<SubscriptionId, Refusal> {
-        let Some(topic_name) = request.topic else { return Err(Refusal::SubscriptionNotFound(request.name)) };
-        let topic_id = self.topic_id(realm, &topic_name)?;
-        let settings = request.change.apply(SubscriptionSettings::default());
-        settings.validate(&topic_name)?;
-        let Some(topic) = self.topics.get_mut(&topic_id) else {
-            return Err(Refusal::TopicNotFound(topic_name));
+    ) -> Result<Result<SubscriptionId, Refusal>, StoreError> {
+        let (topic, settings) = match self.check_new(realm, &request) {
+            Ok(checked) => checked,
+            Err(refusal) => return Ok(Err(refusal)),
         };
-        if topic.subscriptions.len() >= MAX_SUBSCRIPTIONS_PER_TOPIC {
+        let first = self.position(topic, settings.start)?;
+        Ok(Ok(self.add_subscription(realm, request, topic, settings, first)))
+    }
+
+    fn check_new(
+        &self,
+        realm: RealmId,
+        request: &PutSubscription,
+    ) -> Result<(TopicId, SubscriptionSettings), Refusal> {
+        let unknown = || Refusal::SubscriptionNotFound(request.name.clone());
+        let name = request.topic.as_ref().ok_or_else(unknown)?;
+        let id = self.topic_id(realm, name)?;
+        let settings = request.change.clone().apply(SubscriptionSettings::default());
+        settings.validate(name)?;
+        let subscriptions = self.topics.get(&id).map_or(0, |topic| topic.subscriptions.len());
+        if subscriptions >= MAX_SUBSCRIPTIONS_PER_TOPIC {
             let limit = MAX_SUBSCRIPTIONS_PER_TOPIC;
             return Err(Refusal::LimitReached { what: "subscriptions of one topic", limit });
         }
-        let first = match settings.start {
-            Start::Earliest => topic.head.first,
-            Start::Latest => topic.head.next,
-        };
+        Ok((id, settings))
+    }
+
+    fn add_subscription(
+        &mut self,
+        realm: RealmId,
+        request: PutSubscription,
+        topic_id: TopicId,
+        settings: SubscriptionSettings,
+        first: Sequence,
+    ) -> SubscriptionId {
         let id = SubscriptionId(self.next_subscription);
         self.next_subscription += 1;
-        topic.subscriptions.push(id);
+        let backlog = BacklogId(self.next_backlog);
+        self.next_backlog += 1;
+        if let Some(topic) = self.topics.get_mut(&topic_id) {
+            topic.subscriptions.push(id);
+        }
         let retry = request.retry.unwrap_or_else(|| "{}".to_owned());
         let row = SubscriptionRow {
             name: request.name.clone(),
@@ -72,6 +100,8 @@ impl Engine {
             retry: retry.clone(),
             active_revision: 1,
             shadow: None,
+            backlog,
+            paused: None,
         };
         let revision = self.standard.revision(retry, self.now);
         let cursor = CursorRow::at(first);
@@ -80,11 +110,11 @@ impl Engine {
         commit.put(Keyspace::Revisions, key::revision(realm, id, 1), revision.encode());
         self.pending.push(commit);
         self.save_counters();
-        let subscription = Subscription::new(realm, row, cursor, revision, 1, Window::empty());
+        let subscription = Subscription::new(realm, row, cursor, revision, 1, Window::empty(), self.now);
         self.subscriptions.insert(id, subscription);
         self.subscription_names.insert((realm, request.name), id);
         self.touch(id);
-        Ok(id)
+        id
     }
 
     fn change_subscription(&mut self, id: SubscriptionId, request: PutSubscription) -> Result<(), Refusal> {
@@ -163,12 +193,13 @@ impl Engine {
         commit.delete(Keyspace::Subscriptions, key::subscription(realm, id));
         commit.delete(Keyspace::Cursors, key::subscription(realm, id));
         self.doom(realm, Owner::Subscription(id), &mut commit);
+        self.doom(realm, Owner::Backlog(subscription.row.backlog), &mut commit);
         self.pending.push(commit);
         self.arm_trim(topic);
         self.answer(reply, Ok(()));
     }
 
-    fn subscription_view(&self, id: SubscriptionId) -> Option<SubscriptionView> {
+    pub(super) fn subscription_view(&self, id: SubscriptionId) -> Option<SubscriptionView> {
         let subscription = self.subscriptions.get(&id)?;
         let topic = self.topics.get(&subscription.row.topic)?;
         Some(SubscriptionView {
@@ -190,8 +221,10 @@ impl Subscription {
         revision: RevisionRow,
         last_revision: u32,
         due: Window,
+        now: Timestamp,
     ) -> Self {
         let announced = row.active_revision;
+        let bucket = Bucket::full(row.settings.max_rate, now);
         Self {
             realm,
             row,
@@ -211,21 +244,29 @@ impl Subscription {
             trim_records_at: None,
             turn: Turn::Due,
             announced,
+            bucket,
+            consumers: foldhash::HashMap::default(),
+            fresh_at: None,
+            connected_until: Timestamp::default(),
             wake: None,
         }
     }
 }
 
-/// Where it begins and how it guarantees delivery are fixed at its creation.
+/// What it gets and how it guarantees delivery are fixed at its creation: what was passed by or settled stays so.
 fn changed(
     change: SubscriptionChange,
     old: &SubscriptionSettings,
     replace: Replace,
 ) -> Result<SubscriptionSettings, InvalidSetting> {
     let base = match replace {
-        Replace::All => {
-            SubscriptionSettings { start: old.start, mode: old.mode, ..SubscriptionSettings::default() }
-        }
+        Replace::All => SubscriptionSettings {
+            start: old.start,
+            mode: old.mode,
+            ordering: old.ordering,
+            filter: old.filter.clone(),
+            ..SubscriptionSettings::default()
+        },
         Replace::Named => old.clone(),
     };
     let settings = change.apply(base);
@@ -236,6 +277,12 @@ fn changed(
     }
     if settings.mode != old.mode {
         return Err(fixed("mode"));
+    }
+    if settings.ordering != old.ordering {
+        return Err(fixed("ordering"));
+    }
+    if settings.filter != old.filter {
+        return Err(fixed("filter"));
     }
     Ok(settings)
 }

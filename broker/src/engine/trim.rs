@@ -1,10 +1,22 @@
-//! Retention: messages that no subscription needs any more go, oldest first, away from the hot path.
+//! Retention: messages that no subscription needs any more, or that are too old, go, oldest first, away from the hot
+//! path.
 
+use std::ops::Range;
+
+use super::state::Stored;
 use super::{Engine, STEP_ROWS, TRIM_EVERY};
+use crate::domain::delivery::{Delivery, State};
 use crate::domain::id::{Sequence, SubscriptionId, TopicId};
 use crate::domain::message::Message;
+use crate::domain::time::Timestamp;
 use crate::store::row::Row as _;
 use crate::store::{Commit, Keyspace, StoreError, key};
+
+/// Messages that have served their time, and when the next one has.
+struct Served {
+    messages: Vec<(Sequence, Message)>,
+    again: Timestamp,
+}
 
 impl Engine {
     /// Looks at a topic again once its messages may have served their time.
@@ -23,55 +35,134 @@ impl Engine {
     pub(super) fn trim(&mut self, id: TopicId) -> Result<(), StoreError> {
         self.apply()?;
         let Some(topic) = self.topics.get(&id) else { return Ok(()) };
-        let (realm, first) = (topic.realm, topic.head.first);
+        let (realm, first, subscriptions) = (topic.realm, topic.head.first, topic.subscriptions.clone());
         let mut needed = topic.head.next;
-        for subscription in &topic.subscriptions {
+        for subscription in &subscriptions {
             needed = needed.min(self.lowest_needed(*subscription, first)?);
         }
-        let keep = topic.row.settings.keep_acked;
+        let Served { messages, again } = self.served(id, needed)?;
+        for (sequence, message) in &messages {
+            // Too old for its topic, while some subscription has yet to settle it.
+            if *sequence >= needed {
+                for subscription in &subscriptions {
+                    self.retire(*subscription, *sequence, message)?;
+                }
+            }
+        }
+        let next = messages.last().map_or(first, |(sequence, _)| sequence + 1);
         let mut commit = Commit::default();
-        let mut expired = Vec::new();
-        let mut removed = 0;
-        let mut next = first;
+        for subscription in subscriptions {
+            self.pass_trimmed(subscription, first..next, &mut commit)?;
+        }
+        let Some(topic) = self.topics.get_mut(&id) else { return Ok(()) };
+        for (sequence, message) in messages {
+            commit.delete(Keyspace::Messages, key::message(realm, id, sequence));
+            if let Some(at) = message.expires_at {
+                commit.delete(Keyspace::Expiries, key::expiry(realm, id, at, sequence));
+                topic.expiries.remove(at, sequence);
+            }
+        }
+        topic.head.first = next;
+        topic.trim_at = (next < topic.head.next).then_some(again);
+        self.pending.push(commit);
+        self.changed_topics.insert(id);
+        Ok(())
+    }
+
+    /// The oldest messages that have served their time: nobody needs them, or they are too old for their topic.
+    fn served(&self, id: TopicId, needed: Sequence) -> Result<Served, StoreError> {
         // When the oldest message left has served its time; later looks find the rest.
-        let mut again = self.now + TRIM_EVERY;
-        let range = key::message(realm, id, first)..key::message(realm, id, needed);
+        let mut served = Served { messages: Vec::new(), again: self.now + TRIM_EVERY };
+        let Some(topic) = self.topics.get(&id) else { return Ok(served) };
+        let (keep, max_age) = (topic.row.settings.keep_acked, topic.row.settings.max_age);
+        let end = if max_age.is_some() { topic.head.next } else { needed };
+        let range = key::message(topic.realm, id, topic.head.first)..key::message(topic.realm, id, end);
         for row in self.store.scan(Keyspace::Messages, range).take(STEP_ROWS) {
             let (key, value) = row?;
             let message = Message::decode(value)?;
-            let goes_at = message.published_at + keep;
+            let short = || StoreError::Corrupt("a key of messages is too short".to_owned());
+            let sequence = key::read_sequence(&key).ok_or_else(short)?;
+            let unneeded = (sequence < needed).then(|| message.published_at + keep);
+            let too_old = max_age.map(|age| message.published_at + age);
+            let Some(goes_at) = unneeded.into_iter().chain(too_old).min() else { break };
             if goes_at > self.now {
-                again = again.max(goes_at);
+                served.again = served.again.max(goes_at);
                 break;
             }
-            let sequence = key::read_sequence(&key).unwrap_or(next);
-            next = sequence + 1;
-            commit.delete(Keyspace::Messages, key.to_vec());
-            if let Some(at) = message.expires_at {
-                commit.delete(Keyspace::Expiries, key::expiry(realm, id, at, sequence));
-                expired.push((at, sequence));
+            served.messages.push((sequence, message));
+        }
+        if served.messages.len() == STEP_ROWS {
+            served.again = self.now;
+        }
+        Ok(served)
+    }
+
+    /// A delivery ends as its message goes. One that was replayed has its own copy, and stays.
+    fn retire(
+        &mut self,
+        id: SubscriptionId,
+        sequence: Sequence,
+        message: &Message,
+    ) -> Result<(), StoreError> {
+        // The next of its key may be among those that are retired too.
+        self.settle_key_order(id)?;
+        let key = self.key_of(id, message);
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
+        let at = subscription.place(id, sequence);
+        let (replays, stored) = match subscription.held.get(&sequence) {
+            Some(held) => (held.delivery.replays, held.stored),
+            None => {
+                let row = self.store.get(Keyspace::Delayed, &at.key(subscription.realm))?;
+                let Some(delivery) = row.map(Delivery::decode).transpose()? else { return Ok(()) };
+                let State::Waiting { due_at } = delivery.state else { return Ok(()) };
+                (delivery.replays, Stored::Delayed { due_at })
             }
-            removed += 1;
+        };
+        if replays > 0 {
+            return Ok(());
         }
-        if removed == STEP_ROWS {
-            again = self.now;
+        if let Some(held) = subscription.let_go(sequence) {
+            self.nacks.stale(held.nack, &mut self.answers);
         }
-        for subscription in &topic.subscriptions {
-            let range = key::delivery(realm, *subscription, first)..key::delivery(realm, *subscription, next);
-            for row in self.store.scan(Keyspace::Settled, range) {
-                commit.delete(Keyspace::Settled, row?.0.to_vec());
-                commit.split_into(&mut self.pending);
-            }
-        }
+        let mut commit = Commit::default();
+        subscription.unstore(at, stored, key, &mut self.waiting, &mut commit);
+        self.unlock(at, key, &mut commit)?;
         self.pending.push(commit);
-        if let Some(topic) = self.topics.get_mut(&id) {
-            for (at, sequence) in expired {
-                topic.expiries.remove(at, sequence);
+        self.touch(id);
+        Ok(())
+    }
+
+    /// What is left on a subscription of messages that go: ends that were kept to be shown, and the way of its cursor.
+    fn pass_trimmed(
+        &mut self,
+        id: SubscriptionId,
+        gone: Range<Sequence>,
+        commit: &mut Commit,
+    ) -> Result<(), StoreError> {
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
+        let (realm, backlog, next) = (subscription.realm, subscription.row.backlog, subscription.cursor.next);
+        let range = |from| key::delivery(realm, backlog, from)..key::delivery(realm, backlog, gone.end);
+        for row in self.store.scan(Keyspace::Settled, range(gone.start)) {
+            let (key, _) = row?;
+            if key::read_sequence(&key).is_some_and(|sequence| sequence >= next) {
+                subscription.cursor.ahead = subscription.cursor.ahead.saturating_sub(1);
             }
-            topic.head.first = next;
-            topic.trim_at = (next < topic.head.next).then_some(again);
-            self.changed_topics.insert(id);
+            commit.delete(Keyspace::Settled, key.to_vec());
+            commit.split_into(&mut self.pending);
         }
+        if next >= gone.end || subscription.is_live() {
+            return Ok(());
+        }
+        // Replayed ones stay, behind the cursor from now on.
+        let held = subscription.held.iter().filter(|(sequence, _)| (next..gone.end).contains(sequence));
+        let mut kept = held.filter(|(_, held)| held.stored == Stored::Leased).count() as u64;
+        for row in self.store.scan(Keyspace::Delayed, range(next)) {
+            let (_, value) = row?;
+            kept += u64::from(Delivery::decode(value)?.replays > 0);
+        }
+        subscription.cursor.ahead = subscription.cursor.ahead.saturating_sub(kept);
+        subscription.cursor.next = gone.end;
+        self.changed_subscriptions.insert(id);
         Ok(())
     }
 
@@ -79,6 +170,9 @@ impl Engine {
     /// were deleted, and a scan must not walk over what is left of them.
     fn lowest_needed(&self, id: SubscriptionId, first: Sequence) -> Result<Sequence, StoreError> {
         let Some(subscription) = self.subscriptions.get(&id) else { return Ok(Sequence::MAX) };
+        if subscription.is_live() {
+            return Ok(Sequence::MAX);
+        }
         let mut lowest = subscription.cursor.next;
         // A replayed delivery has its own copy of the message.
         let held = subscription.held.iter().filter(|(_, held)| held.delivery.replays == 0);
@@ -86,8 +180,8 @@ impl Engine {
             lowest = lowest.min(held);
         }
         if subscription.cursor.delayed > 0 {
-            let range =
-                key::delivery(subscription.realm, id, first)..key::delivery(subscription.realm, id, lowest);
+            let (realm, backlog) = (subscription.realm, subscription.row.backlog);
+            let range = key::delivery(realm, backlog, first)..key::delivery(realm, backlog, lowest);
             if let Some(row) = self.store.scan(Keyspace::Delayed, range).next() {
                 lowest = key::read_sequence(&row?.0).map_or(lowest, |sequence| lowest.min(sequence));
             }

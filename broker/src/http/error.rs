@@ -26,6 +26,8 @@ pub enum ErrorCode {
     InvalidCursor,
     /// A duration is malformed, negative, or out of bounds.
     InvalidDuration,
+    /// The text of a filter cannot be read; the detail says where.
+    InvalidFilter,
     /// A header is malformed or unknown.
     InvalidHeader,
     /// The id is not of the kind asked for.
@@ -58,10 +60,14 @@ pub enum ErrorCode {
     MethodNotAllowed,
     /// No healthy revision is older than the active one.
     NoEarlierRevision,
+    /// A live subscription has no position and nothing outstanding.
+    NotForLive,
     /// There is no such route.
     NotFound,
     /// No failure is recorded that a backtest could run over.
     NothingRecorded,
+    /// The message of the dead letter is outstanding again, after a seek.
+    Outstanding,
     /// Another policy became active while parameters were checked.
     PolicyChanged,
     /// The upload is larger than a policy may be.
@@ -116,6 +122,7 @@ impl ErrorCode {
             Self::InvalidBody => "invalid_body",
             Self::InvalidCursor => "invalid_cursor",
             Self::InvalidDuration => "invalid_duration",
+            Self::InvalidFilter => "invalid_filter",
             Self::InvalidHeader => "invalid_header",
             Self::InvalidId => "invalid_id",
             Self::InvalidMessage => "invalid_message",
@@ -132,8 +139,10 @@ impl ErrorCode {
             Self::MessageTooLarge => "message_too_large",
             Self::MethodNotAllowed => "method_not_allowed",
             Self::NoEarlierRevision => "no_earlier_revision",
+            Self::NotForLive => "not_for_live",
             Self::NotFound => "not_found",
             Self::NothingRecorded => "nothing_recorded",
+            Self::Outstanding => "outstanding",
             Self::PolicyChanged => "policy_changed",
             Self::PolicyTooLarge => "policy_too_large",
             Self::RealmNotFound => "realm_not_found",
@@ -187,7 +196,9 @@ impl ErrorCode {
             Self::LimitReached
             | Self::MaxLeaseExceeded
             | Self::NoEarlierRevision
+            | Self::NotForLive
             | Self::NothingRecorded
+            | Self::Outstanding
             | Self::PolicyChanged
             | Self::RevisionQuarantined
             | Self::ShadowIsActive
@@ -198,7 +209,7 @@ impl ErrorCode {
                 StatusCode::PAYLOAD_TOO_LARGE
             }
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::InvalidParams | Self::InvalidPolicy | Self::InvalidSetting => {
+            Self::InvalidFilter | Self::InvalidParams | Self::InvalidPolicy | Self::InvalidSetting => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             Self::TooManyListeners | Self::TooManyTrials | Self::TooManyWaiters => {
@@ -319,6 +330,9 @@ impl From<Refusal> for Problem {
             Refusal::MessageTooLarge { .. } => ErrorCode::MessageTooLarge,
             Refusal::LimitReached { .. } => ErrorCode::LimitReached,
             Refusal::TooManyWaiters(_) => ErrorCode::TooManyWaiters,
+            Refusal::TooFarAhead => ErrorCode::InvalidDuration,
+            Refusal::NotForLive(_) => ErrorCode::NotForLive,
+            Refusal::Outstanding(_) => ErrorCode::Outstanding,
             Refusal::ShuttingDown => ErrorCode::ShuttingDown,
         };
         Self::new(code, refusal.to_string())

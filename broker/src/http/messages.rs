@@ -29,7 +29,7 @@ struct MessageAnswer<'a> {
 }
 
 #[derive(Serialize)]
-struct DeliveryAnswer {
+pub(super) struct DeliveryAnswer {
     subscription: String,
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,10 +65,11 @@ pub(super) async fn get(
     Ok(format.ok(&answer))
 }
 
-fn delivery(view: DeliveryView) -> DeliveryAnswer {
+pub(super) fn delivery(view: DeliveryView) -> DeliveryAnswer {
     let subscription = view.subscription.to_string();
     let (state, until, dead_letter) = match view.stands {
         Stands::NotSubscribed => ("not_subscribed", None, None),
+        Stands::Filtered => ("filtered", None, None),
         Stands::Ready => ("ready", None, None),
         Stands::Delayed { until } => ("delayed", Some(until), None),
         Stands::Leased { until } => ("leased", Some(until), None),

@@ -6,7 +6,9 @@
 mod auth;
 mod backtest;
 mod body;
+mod browse;
 mod candidate;
+mod control;
 mod dead_letters;
 mod error;
 mod events;
@@ -81,7 +83,7 @@ fn routes() -> Router<App> {
     Router::new()
         .route("/v1/topics", get(topics::list))
         .route("/v1/topics/{topic}", put(topics::put).get(topics::get).delete(topics::delete))
-        .route("/v1/topics/{topic}/messages", post(publish::publish))
+        .route("/v1/topics/{topic}/messages", post(publish::publish).get(browse::browse))
         .route("/v1/messages/{id}", get(messages::get))
         .route("/v1/subscriptions", get(subscriptions::list))
         .route(
@@ -96,6 +98,11 @@ fn routes() -> Router<App> {
         .route("/v1/subscriptions/{subscription}/nack", post(settle::nack))
         .route("/v1/subscriptions/{subscription}/release", post(settle::release))
         .route("/v1/subscriptions/{subscription}/extend", post(settle::extend))
+        .route("/v1/subscriptions/{subscription}/messages", get(browse::peek))
+        .route("/v1/subscriptions/{subscription}/pause", post(control::pause))
+        .route("/v1/subscriptions/{subscription}/resume", post(control::resume))
+        .route("/v1/subscriptions/{subscription}/seek", post(control::seek))
+        .route("/v1/subscriptions/{subscription}/purge", post(control::purge))
         .route("/v1/subscriptions/{subscription}/policy", put(policies::put).get(policies::get))
         .route("/v1/subscriptions/{subscription}/policy/params", put(policies::put_params))
         .route("/v1/subscriptions/{subscription}/policy/revisions", get(policies::revisions))

@@ -11,7 +11,7 @@ use super::auth::REALM;
 use super::body::{Format, parse, read};
 use super::error::ItemError;
 use super::query::Asked;
-use super::wire::{BinaryPayload, GivenDuration, JsonPayload, Pairs, name, some};
+use super::wire::{BinaryPayload, GivenDuration, JsonPayload, Pairs, moment, name, some};
 use super::{App, ErrorCode, Problem};
 use crate::domain::limits as limit;
 use crate::engine::{Command, Durability, NewMessage, Publish};
@@ -34,6 +34,7 @@ struct Item {
     attributes: Pairs,
     delay: Option<GivenDuration>,
     ttl: Option<GivenDuration>,
+    deliver_at: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -183,6 +184,7 @@ fn item(item: Item) -> Result<NewMessage, Problem> {
         payload,
         delay: item.delay.map(|delay| delay.check("delay")).transpose()?.unwrap_or_default(),
         ttl: item.ttl.map(|ttl| ttl.check("ttl")).transpose()?,
+        deliver_at: item.deliver_at.map(|text| moment("deliver_at", &text)).transpose()?,
     })
 }
 
@@ -209,6 +211,7 @@ fn raw(headers: &HeaderMap, payload: Bytes) -> Result<NewMessage, Problem> {
                 "broker-key" => message.key = Some(text()?.to_owned()),
                 "broker-delay" => message.delay = duration()?,
                 "broker-ttl" => message.ttl = Some(duration()?),
+                "broker-deliver-at" => message.deliver_at = Some(moment(header, text()?)?),
                 "content-type" => message.content_type = Some(text()?.to_owned()),
                 "idempotency-key" => {
                     let detail = "this version does not deduplicate: publish without it";

@@ -1,5 +1,7 @@
 //! `POST /v1/subscriptions/{s}/pull`.
 
+use std::sync::Arc;
+
 use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
@@ -10,9 +12,10 @@ use super::shape::{MessageBody, PayloadAs, message_body};
 use super::wire::{GivenDuration, WireTime, name, optional};
 use super::{App, ErrorCode, Problem};
 use crate::domain::circuit::Circuit;
-use crate::domain::limits::MAX_BATCH_ITEMS;
+use crate::domain::limits::{MAX_BATCH_ITEMS, MAX_CONSUMER_BYTES};
 use crate::domain::name::Name;
 use crate::engine::{Command, Granted, Pull};
+use crate::store::row::Paused;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,30 +24,38 @@ pub(super) struct PullBody {
     wait: Option<GivenDuration>,
     #[serde(default)]
     payload_as: PayloadAs,
+    consumer: Option<String>,
 }
 
 #[derive(Serialize)]
 struct PullAnswer<'a> {
     deliveries: Vec<DeliveryAnswer<'a>>,
-    /// Why there is nothing, where a policy paused the subscription.
+    /// Why there is nothing, where a policy or an operator paused the subscription.
     #[serde(skip_serializing_if = "Option::is_none")]
     paused: Option<PausedAnswer>,
 }
 
 #[derive(Serialize)]
 struct PausedAnswer {
-    until: WireTime,
-    probes: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<WireTime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probes: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<String>,
     reason: String,
 }
 
 #[derive(Serialize)]
 struct DeliveryAnswer<'a> {
-    receipt: String,
+    /// Absent where the delivery was settled as it was handed out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<String>,
     attempt: u32,
     failures: u32,
     redelivered: bool,
-    lease_until: WireTime,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lease_until: Option<WireTime>,
     message: MessageBody<'a>,
 }
 
@@ -62,6 +73,7 @@ pub(super) async fn pull(
         subscription: name("subscription", &subscription)?,
         max,
         wait: optional(body.wait.as_ref(), "wait")?.unwrap_or_default(),
+        consumer: body.consumer.as_deref().map(consumer).transpose()?,
     };
     let name = request.subscription.clone();
     let granted = app.broker.call(|reply| Command::Pull(REALM, request, reply)).await?;
@@ -72,12 +84,24 @@ pub(super) async fn pull(
 
 async fn paused(app: &App, subscription: Name) -> Result<Option<PausedAnswer>, Problem> {
     let view = app.broker.call(|reply| Command::GetSubscription(REALM, subscription, reply)).await?;
+    if let Some(Paused { reason, by, .. }) = view.row.paused {
+        return Ok(Some(PausedAnswer { until: None, probes: None, by: Some(by), reason }));
+    }
     Ok(match view.cursor.circuit {
         Circuit::Open { until, probes, reason } => {
-            Some(PausedAnswer { until: WireTime(until), probes, reason })
+            Some(PausedAnswer { until: Some(WireTime(until)), probes: Some(probes), by: None, reason })
         }
         _ => None,
     })
+}
+
+/// The name that a consumer gives itself, so that it can be told from others.
+fn consumer(text: &str) -> Result<Arc<str>, Problem> {
+    if text.is_empty() || text.len() > MAX_CONSUMER_BYTES {
+        let detail = format!("consumer: 1 to {MAX_CONSUMER_BYTES} bytes");
+        return Err(Problem::new(ErrorCode::InvalidName, detail));
+    }
+    Ok(text.into())
 }
 
 fn delivery<'a>(
@@ -87,11 +111,11 @@ fn delivery<'a>(
     format: Format,
 ) -> DeliveryAnswer<'a> {
     DeliveryAnswer {
-        receipt: granted.receipt.seal(REALM, app.broker.secret()),
+        receipt: granted.lease_until.map(|_| granted.receipt.seal(REALM, app.broker.secret())),
         attempt: granted.receipt.attempt,
         failures: granted.failures,
         redelivered: granted.receipt.attempt > 1,
-        lease_until: WireTime(granted.lease_until),
+        lease_until: granted.lease_until.map(WireTime),
         message: message_body(granted.id, &granted.topic, &granted.message, payload_as, format),
     }
 }

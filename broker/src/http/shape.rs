@@ -112,6 +112,9 @@ pub(super) struct DecisionBody {
     pause: Option<PauseBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
+    /// Later messages of the same key may pass while this one waits.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    release_key: bool,
     decided_by: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     revision: Option<u32>,
@@ -168,6 +171,7 @@ pub(super) fn decision_body(subscription: &str, decision: Decision, next: Option
             reason: pause.reason,
         }),
         note: decision.note,
+        release_key: decision.release_key,
         decided_by: "policy",
         revision: None,
         digest: None,

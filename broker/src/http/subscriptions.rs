@@ -10,11 +10,12 @@ use super::body::{Format, Given};
 use super::policies::{RevisionAnswer, check_standard, revision_answer};
 use super::query::{Asked, PageQuery, cursor};
 use super::shape::ListBody;
-use super::wire::{GivenDuration, JsonOut, JsonPayload, WireDuration, WireTime, name, optional};
+use super::wire::{GivenDuration, JsonOut, JsonPayload, WireDuration, WireTime, moment, name, optional};
 use super::{App, ErrorCode, Problem};
 use crate::domain::circuit::Circuit;
+use crate::domain::filter::Filter;
 use crate::domain::name::Name;
-use crate::domain::settings::{Mode, Start};
+use crate::domain::settings::{Mode, Ordering, Start};
 use crate::engine::{Command, PutSubscription, Replace, SubscriptionChange, SubscriptionView};
 
 #[derive(Deserialize)]
@@ -22,7 +23,7 @@ use crate::engine::{Command, PutSubscription, Replace, SubscriptionChange, Subsc
 pub(super) struct SubscriptionBody {
     topic: Option<String>,
     mode: Option<String>,
-    start: Option<GivenStart>,
+    start: Option<WireStart>,
     lease: Option<GivenDuration>,
     max_lease: Option<GivenDuration>,
     max_in_flight: Option<u32>,
@@ -36,13 +37,46 @@ pub(super) struct SubscriptionBody {
     record_failures: Option<u32>,
     record_for: Option<GivenDuration>,
     retry: Option<JsonPayload>,
+    ordering: Option<String>,
+    filter: Option<String>,
+    delivery_delay: Option<GivenDuration>,
+    max_rate: Option<u32>,
+    max_in_flight_per_consumer: Option<u32>,
 }
 
-#[derive(Deserialize, Clone, Copy)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum GivenStart {
+/// A point of a topic: "earliest", "latest", {"sequence":17} or {"time":"..."}.
+#[derive(Deserialize, Serialize, Clone)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub(super) enum WireStart {
     Earliest,
     Latest,
+    Sequence(u64),
+    Time(String),
+}
+
+impl WireStart {
+    /// The point that is meant.
+    ///
+    /// # Errors
+    /// If the time is none.
+    pub(super) fn check(&self, field: &str) -> Result<Start, Problem> {
+        Ok(match self {
+            Self::Earliest => Start::Earliest,
+            Self::Latest => Start::Latest,
+            Self::Sequence(sequence) => Start::Sequence(*sequence),
+            Self::Time(text) => Start::Time(moment(field, text)?),
+        })
+    }
+}
+
+/// A point of a topic as it is shown.
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum ShownStart {
+    Earliest,
+    Latest,
+    Sequence(u64),
+    Time(WireTime),
 }
 
 #[derive(Serialize)]
@@ -50,7 +84,7 @@ pub(super) struct SubscriptionAnswer {
     name: String,
     topic: String,
     mode: &'static str,
-    start: &'static str,
+    start: ShownStart,
     lease: WireDuration,
     max_lease: WireDuration,
     max_in_flight: u32,
@@ -64,6 +98,14 @@ pub(super) struct SubscriptionAnswer {
     record_failures: u32,
     record_for: WireDuration,
     retry: Option<JsonOut>,
+    ordering: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filter: Option<String>,
+    delivery_delay: WireDuration,
+    max_rate: u32,
+    max_in_flight_per_consumer: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused: Option<PausedAnswer>,
     created_at: WireTime,
     policy: RevisionAnswer,
     backlog: u64,
@@ -71,6 +113,13 @@ pub(super) struct SubscriptionAnswer {
     delayed: u64,
     dead_letters: u64,
     circuit: CircuitAnswer,
+}
+
+#[derive(Serialize)]
+struct PausedAnswer {
+    at: WireTime,
+    reason: String,
+    by: String,
 }
 
 #[derive(Serialize)]
@@ -99,8 +148,9 @@ pub(super) async fn patch(
     format: Format,
     Given(body): Given<SubscriptionBody>,
 ) -> Result<Response, Problem> {
-    if body.topic.is_some() || body.start.is_some() || body.mode.is_some() {
-        let detail = "topic, start and mode are fixed when a subscription is created";
+    let fixed = [body.mode.is_some(), body.ordering.is_some(), body.filter.is_some()];
+    if body.topic.is_some() || body.start.is_some() || fixed.contains(&true) {
+        let detail = "topic, start, mode, ordering and filter are fixed when a subscription is created";
         return Err(Problem::new(ErrorCode::InvalidBody, detail));
     }
     store(&app, &subscription, body, Replace::Named, format).await
@@ -133,10 +183,7 @@ fn change(body: &SubscriptionBody) -> Result<SubscriptionChange, Problem> {
     let topics = |names: &Vec<String>| names.iter().map(|text| name("forward_to", text)).collect();
     Ok(SubscriptionChange {
         mode: body.mode.as_deref().map(mode).transpose()?,
-        start: body.start.map(|start| match start {
-            GivenStart::Earliest => Start::Earliest,
-            GivenStart::Latest => Start::Latest,
-        }),
+        start: body.start.as_ref().map(|start| start.check("start")).transpose()?,
         lease: optional(body.lease.as_ref(), "lease")?,
         max_lease: optional(body.max_lease.as_ref(), "max_lease")?,
         max_in_flight: body.max_in_flight,
@@ -149,14 +196,29 @@ fn change(body: &SubscriptionBody) -> Result<SubscriptionChange, Problem> {
         inspect_payload: body.inspect_payload,
         record_failures: body.record_failures,
         record_for: optional(body.record_for.as_ref(), "record_for")?,
+        ordering: body.ordering.as_deref().map(ordering).transpose()?,
+        filter: body.filter.as_deref().map(filter).transpose()?,
+        delivery_delay: optional(body.delivery_delay.as_ref(), "delivery_delay")?,
+        max_rate: body.max_rate,
+        max_in_flight_per_consumer: body.max_in_flight_per_consumer,
     })
 }
 
 fn mode(text: &str) -> Result<Mode, Problem> {
-    match text {
-        "acked" => Ok(Mode::Acked),
-        _ => Err(Problem::new(ErrorCode::InvalidSetting, "mode: this version has \"acked\"")),
-    }
+    let known = [Mode::Acked, Mode::AutoAcked, Mode::Live].into_iter().find(|mode| mode.as_str() == text);
+    let detail = "mode: one of \"acked\", \"auto_acked\", \"live\"";
+    known.ok_or_else(|| Problem::new(ErrorCode::InvalidSetting, detail))
+}
+
+fn ordering(text: &str) -> Result<Ordering, Problem> {
+    let known = [Ordering::None, Ordering::Key].into_iter().find(|ordering| ordering.as_str() == text);
+    let detail = "ordering: one of \"none\", \"key\"";
+    known.ok_or_else(|| Problem::new(ErrorCode::InvalidSetting, detail))
+}
+
+fn filter(text: &str) -> Result<Filter, Problem> {
+    let filter = Filter::parse(text);
+    filter.map_err(|error| Problem::new(ErrorCode::InvalidFilter, format!("filter: {error}")))
 }
 
 pub(super) async fn get(
@@ -188,17 +250,22 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-fn answer(view: SubscriptionView, format: Format) -> SubscriptionAnswer {
+pub(super) fn answer(view: SubscriptionView, format: Format) -> SubscriptionAnswer {
     let settings = view.row.settings;
+    let paused = view.row.paused.map(|paused| PausedAnswer {
+        at: WireTime(paused.at),
+        reason: paused.reason,
+        by: paused.by,
+    });
     SubscriptionAnswer {
         name: view.row.name.to_string(),
         topic: view.topic.to_string(),
-        mode: match settings.mode {
-            Mode::Acked => "acked",
-        },
+        mode: settings.mode.as_str(),
         start: match settings.start {
-            Start::Earliest => "earliest",
-            Start::Latest => "latest",
+            Start::Earliest => ShownStart::Earliest,
+            Start::Latest => ShownStart::Latest,
+            Start::Sequence(sequence) => ShownStart::Sequence(sequence),
+            Start::Time(at) => ShownStart::Time(WireTime(at)),
         },
         lease: WireDuration(settings.lease),
         max_lease: WireDuration(settings.max_lease),
@@ -213,6 +280,12 @@ fn answer(view: SubscriptionView, format: Format) -> SubscriptionAnswer {
         record_failures: settings.record_failures,
         record_for: WireDuration(settings.record_for),
         retry: JsonOut::new(view.row.retry.as_bytes(), format),
+        ordering: settings.ordering.as_str(),
+        filter: settings.filter.map(|filter| filter.to_string()),
+        delivery_delay: WireDuration(settings.delivery_delay),
+        max_rate: settings.max_rate,
+        max_in_flight_per_consumer: settings.max_in_flight_per_consumer,
+        paused,
         created_at: WireTime(view.row.created_at),
         policy: revision_answer(view.revision, format),
         backlog: view.backlog,

@@ -20,6 +20,8 @@ use crate::engine::{Command, PutTopic, TopicView};
 pub(super) struct TopicBody {
     keep_acked: Option<GivenDuration>,
     max_message_bytes: Option<usize>,
+    ttl: Option<GivenDuration>,
+    max_age: Option<GivenDuration>,
 }
 
 #[derive(Serialize)]
@@ -27,6 +29,10 @@ pub(super) struct TopicAnswer {
     name: String,
     keep_acked: WireDuration,
     max_message_bytes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl: Option<WireDuration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_age: Option<WireDuration>,
     created_at: WireTime,
     next_sequence: u64,
     first_sequence: u64,
@@ -44,6 +50,8 @@ pub(super) async fn put(
     let settings = TopicSettings {
         keep_acked: optional(body.keep_acked.as_ref(), "keep_acked")?.unwrap_or(default.keep_acked),
         max_message_bytes: body.max_message_bytes.unwrap_or(default.max_message_bytes),
+        ttl: optional(body.ttl.as_ref(), "ttl")?,
+        max_age: optional(body.max_age.as_ref(), "max_age")?,
     };
     let request = PutTopic { name, settings };
     let put = app.broker.call(|reply| Command::PutTopic(REALM, request, reply)).await?;
@@ -81,6 +89,8 @@ fn answer(view: TopicView) -> TopicAnswer {
         name: view.row.name.to_string(),
         keep_acked: WireDuration(view.row.settings.keep_acked),
         max_message_bytes: view.row.settings.max_message_bytes,
+        ttl: view.row.settings.ttl.map(WireDuration),
+        max_age: view.row.settings.max_age.map(WireDuration),
         created_at: WireTime(view.row.created_at),
         next_sequence: view.head.next,
         first_sequence: view.head.first,

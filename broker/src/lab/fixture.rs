@@ -183,6 +183,9 @@ fn decision(answer: Answer) -> Decision {
     if let Some(note) = answer.note {
         decision = decision.note(note);
     }
+    if answer.release_key {
+        decision = decision.release_key();
+    }
     if let Some(memo) = answer.memo {
         decision = decision.memo(memo);
     }

@@ -100,6 +100,6 @@ impl From<types::Decision> for Answer {
             probes: pause.probes,
             reason: pause.reason,
         });
-        Self { action, pause, memo: said.memo, note: said.note }
+        Self { action, pause, memo: said.memo, note: said.note, release_key: said.release_key }
     }
 }

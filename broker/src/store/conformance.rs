@@ -237,7 +237,7 @@ fn a_scan_of_a_prefix_gives_its_rows_alone<P: Place>() {
     let mut commit = Commit::default();
     for (realm, owner) in realms.iter().flat_map(|realm| owners.map(|owner| (*realm, owner))) {
         for sequence in [0, 1, u64::MAX] {
-            commit.put(Keyspace::Leased, key::delivery(realm, owner, sequence), "");
+            commit.put(Keyspace::Leased, key::dead_letter(realm, owner, sequence), "");
         }
     }
     store.apply(&[commit]).expect("applied");
@@ -245,7 +245,7 @@ fn a_scan_of_a_prefix_gives_its_rows_alone<P: Place>() {
         let rows = collect(store.scan(Keyspace::Leased, key::prefixed(key::realm(realm))));
         assert_eq!(rows.len(), owners.len() * 3);
         for owner in owners {
-            let expected = [0, 1, u64::MAX].map(|sequence| key::delivery(realm, owner, sequence));
+            let expected = [0, 1, u64::MAX].map(|sequence| key::dead_letter(realm, owner, sequence));
             let range = key::prefixed(key::subscription(realm, owner));
             let found = collect(store.scan(Keyspace::Leased, range)).into_iter().map(|(key, _)| key);
             assert_eq!(found.collect::<Vec<_>>(), expected);

@@ -14,21 +14,23 @@
 //! modules        realm u32 | digest 32 | chunk u16        a policy module, in pieces that fit a commit
 //! messages       realm u32 | topic u32 | sequence u64     a message
 //! expiries       realm u32 | topic u32 | at u64 | seq u64 nothing; a time to live that will pass
-//! leased         realm u32 | subscription u32 | seq u64   a delivery under a lease
-//! delayed        realm u32 | subscription u32 | seq u64   a delivery that waits
-//! due            realm u32 | subscription u32 | at u64 | seq u64   nothing; when a delayed one is due
-//! settled        realm u32 | subscription u32 | seq u64   the end of a delivery that has a history
+//! leased         realm u32 | backlog u32 | seq u64        a delivery under a lease
+//! delayed        realm u32 | backlog u32 | seq u64        a delivery that waits
+//! due            realm u32 | backlog u32 | at u64 | seq u64   nothing; when a delayed one is due
+//! settled        realm u32 | backlog u32 | seq u64        the end of a delivery that has a history
 //! recorded       realm u32 | subscription u32 | number u64  failures that were decided, in a row those of one turn
 //! dead_letters   realm u32 | subscription u32 | seq u64   a delivery given up on, with its message
-//! replayed       realm u32 | subscription u32 | seq u64   a replayed delivery's own copy of its message
-//! doomed         realm u32 | kind u8 | id u32             nothing; a deleted topic or subscription with rows left
+//! replayed       realm u32 | backlog u32 | seq u64        a replayed delivery's own copy of its message
+//! doomed         realm u32 | kind u8 | id u32             nothing; what was deleted and has rows left
+//! locks          realm u32 | backlog u32 | key hash 16    the sequence of the delivery that holds up its key
+//! blocked        realm u32 | backlog u32 | key hash 16 | seq u64   nothing; a delivery that waits for its key
 //! outbox         realm u32 | topic u32 | subscription u32 | seq u64   a message on its way to another topic
 //! ```
 
 use std::ops::Range;
 
 use crate::domain::digest::Digest;
-use crate::domain::id::{RealmId, Sequence, SubscriptionId, TopicId};
+use crate::domain::id::{BacklogId, RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::time::Timestamp;
 
 /// A family of rows.
@@ -54,11 +56,13 @@ pub enum Keyspace {
     Doomed,
     Outbox,
     Recorded,
+    Locks,
+    Blocked,
 }
 
 impl Keyspace {
     /// Every keyspace; the place in this list is its number in an encoded commit.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Meta,
         Self::Realms,
         Self::Topics,
@@ -78,6 +82,8 @@ impl Keyspace {
         Self::Doomed,
         Self::Outbox,
         Self::Recorded,
+        Self::Locks,
+        Self::Blocked,
     ];
 
     /// Its name on disk.
@@ -102,6 +108,8 @@ impl Keyspace {
             Self::Doomed => "doomed",
             Self::Outbox => "outbox",
             Self::Recorded => "recorded",
+            Self::Locks => "locks",
+            Self::Blocked => "blocked",
         }
     }
 }
@@ -166,8 +174,18 @@ pub fn expiry(realm: RealmId, topic: TopicId, at: Timestamp, sequence: Sequence)
     Key::new(realm).u32(topic.0).u64(at.as_millis()).u64(sequence).0
 }
 
-/// `leased`, `delayed`, `settled`, `dead_letters`, `replayed`.
-pub fn delivery(realm: RealmId, subscription: SubscriptionId, sequence: Sequence) -> Vec<u8> {
+/// `leased`, `delayed`, `settled`, `replayed`.
+pub fn delivery(realm: RealmId, backlog: BacklogId, sequence: Sequence) -> Vec<u8> {
+    Key::new(realm).u32(backlog.0).u64(sequence).0
+}
+
+/// The prefix of all rows of a backlog.
+pub fn backlog(realm: RealmId, backlog: BacklogId) -> Vec<u8> {
+    Key::new(realm).u32(backlog.0).0
+}
+
+/// `dead_letters`.
+pub fn dead_letter(realm: RealmId, subscription: SubscriptionId, sequence: Sequence) -> Vec<u8> {
     Key::new(realm).u32(subscription.0).u64(sequence).0
 }
 
@@ -177,8 +195,20 @@ pub fn recorded(realm: RealmId, subscription: SubscriptionId, number: u64) -> Ve
 }
 
 /// `due`.
-pub fn due(realm: RealmId, subscription: SubscriptionId, at: Timestamp, sequence: Sequence) -> Vec<u8> {
-    Key::new(realm).u32(subscription.0).u64(at.as_millis()).u64(sequence).0
+pub fn due(realm: RealmId, backlog: BacklogId, at: Timestamp, sequence: Sequence) -> Vec<u8> {
+    Key::new(realm).u32(backlog.0).u64(at.as_millis()).u64(sequence).0
+}
+
+/// `locks`; and the prefix of the key's rows in `blocked`.
+pub fn lock(realm: RealmId, backlog: BacklogId, hash: &[u8; 16]) -> Vec<u8> {
+    let mut key = Key::new(realm).u32(backlog.0).0;
+    key.extend_from_slice(hash);
+    key
+}
+
+/// `blocked`.
+pub fn blocked(realm: RealmId, backlog: BacklogId, hash: &[u8; 16], sequence: Sequence) -> Vec<u8> {
+    Key(lock(realm, backlog, hash)).u64(sequence).0
 }
 
 /// `outbox`: by the topic it goes to.
@@ -192,6 +222,7 @@ pub fn doomed(realm: RealmId, owner: Owner) -> Vec<u8> {
     let (kind, id) = match owner {
         Owner::Topic(id) => (0, id.0),
         Owner::Subscription(id) => (1, id.0),
+        Owner::Backlog(id) => (2, id.0),
     };
     key.push(kind);
     key.extend_from_slice(&id.to_be_bytes());
@@ -205,6 +236,8 @@ pub enum Owner {
     Topic(TopicId),
     /// A subscription's.
     Subscription(SubscriptionId),
+    /// Those of its deliveries.
+    Backlog(BacklogId),
 }
 
 /// The realm and the owner in a key of `doomed`.
@@ -215,6 +248,7 @@ pub fn read_doomed(key: &[u8]) -> Option<(RealmId, Owner)> {
     match kind {
         0 => Some((realm, Owner::Topic(TopicId(id)))),
         1 => Some((realm, Owner::Subscription(SubscriptionId(id)))),
+        2 => Some((realm, Owner::Backlog(BacklogId(id)))),
         _ => None,
     }
 }
@@ -275,17 +309,18 @@ mod tests {
     fn keys_sort_like_what_they_hold_and_read_back() {
         let at = Timestamp::from_millis;
         let keys = [
-            due(REALM, SubscriptionId(1), at(255), 9),
-            due(REALM, SubscriptionId(1), at(256), 1),
-            due(REALM, SubscriptionId(1), at(256), 2),
-            due(REALM, SubscriptionId(256), at(0), 0),
+            due(REALM, BacklogId(1), at(255), 9),
+            due(REALM, BacklogId(1), at(256), 1),
+            due(REALM, BacklogId(1), at(256), 2),
+            due(REALM, BacklogId(256), at(0), 0),
         ];
         assert!(keys.is_sorted());
         assert_eq!(read_moment(&keys[2]), Some(at(256)));
         assert_eq!(read_sequence(&keys[2]), Some(2));
         assert_eq!(read_owner(&keys[3]), Some(256));
         assert_eq!(read_realm(&keys[3]), Some(REALM));
-        for owner in [Owner::Topic(TopicId(7)), Owner::Subscription(SubscriptionId(u32::MAX))] {
+        let subscription = Owner::Subscription(SubscriptionId(u32::MAX));
+        for owner in [Owner::Topic(TopicId(7)), subscription, Owner::Backlog(BacklogId(8))] {
             assert_eq!(read_doomed(&doomed(REALM, owner)), Some((REALM, owner)));
         }
     }
@@ -293,10 +328,10 @@ mod tests {
     #[test]
     fn a_prefix_holds_its_own_keys_alone() {
         let range = prefixed(subscription(REALM, SubscriptionId(0x01ff)));
-        assert!(range.contains(&delivery(REALM, SubscriptionId(0x01ff), u64::MAX)));
-        assert!(!range.contains(&delivery(REALM, SubscriptionId(0x0200), 0)));
-        assert!(!range.contains(&delivery(REALM, SubscriptionId(0x01fe), u64::MAX)));
+        assert!(range.contains(&dead_letter(REALM, SubscriptionId(0x01ff), u64::MAX)));
+        assert!(!range.contains(&dead_letter(REALM, SubscriptionId(0x0200), 0)));
+        assert!(!range.contains(&dead_letter(REALM, SubscriptionId(0x01fe), u64::MAX)));
         let last = prefixed(vec![u8::MAX; 4]);
-        assert!(last.contains(&delivery(RealmId(u32::MAX), SubscriptionId(0), 0)));
+        assert!(last.contains(&dead_letter(RealmId(u32::MAX), SubscriptionId(0), 0)));
     }
 }

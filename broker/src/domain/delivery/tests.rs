@@ -18,7 +18,15 @@ fn at(millis: u64) -> Timestamp {
 fn decided(action: Action) -> Decision {
     let fault = Fault::Fuel;
     let decider = Decider::Fallback { revision: 1, digest: Digest([0; 32]), fault };
-    Decision { action, clamped_from: None, pause: None, memo: Vec::new(), note: None, decider }
+    Decision {
+        action,
+        clamped_from: None,
+        pause: None,
+        memo: Vec::new(),
+        note: None,
+        release_key: false,
+        decider,
+    }
 }
 
 fn actions() -> [Action; 4] {

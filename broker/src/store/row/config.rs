@@ -4,9 +4,10 @@ use super::delivery::name;
 use super::{Damaged, Reader, Row, Writer};
 use crate::domain::circuit::Circuit;
 use crate::domain::digest::Digest;
-use crate::domain::id::{Sequence, TopicId};
+use crate::domain::filter::Filter;
+use crate::domain::id::{BacklogId, Sequence, TopicId};
 use crate::domain::name::Name;
-use crate::domain::settings::{Mode, Start, SubscriptionSettings, TopicSettings};
+use crate::domain::settings::{Mode, Ordering, Start, SubscriptionSettings, TopicSettings};
 use crate::domain::time::Timestamp;
 
 /// A topic as configured.
@@ -48,6 +49,21 @@ pub struct SubscriptionRow {
     pub active_revision: u32,
     /// A policy that is asked beside it, and whose answers are only counted.
     pub shadow: Option<RevisionRow>,
+    /// Where the rows of its deliveries are.
+    pub backlog: BacklogId,
+    /// An operator stopped its deliveries.
+    pub paused: Option<Paused>,
+}
+
+/// Deliveries stopped by an operator.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Paused {
+    /// Since when.
+    pub at: Timestamp,
+    /// Why, for people.
+    pub reason: String,
+    /// Who did it: the token's name.
+    pub by: String,
 }
 
 /// How far a subscription has come.
@@ -124,6 +140,8 @@ impl Row for TopicRow {
         out.time(self.created_at);
         out.duration(self.settings.keep_acked);
         out.u64(self.settings.max_message_bytes as u64);
+        out.option(self.settings.ttl, Writer::duration);
+        out.option(self.settings.max_age, Writer::duration);
     }
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
@@ -133,6 +151,8 @@ impl Row for TopicRow {
             settings: TopicSettings {
                 keep_acked: from.duration()?,
                 max_message_bytes: usize::try_from(from.u64()?).map_err(|_| Damaged)?,
+                ttl: from.option(Reader::duration)?,
+                max_age: from.option(Reader::duration)?,
             },
         })
     }
@@ -159,6 +179,12 @@ impl Row for SubscriptionRow {
         out.text(&self.retry);
         out.u32(self.active_revision);
         out.option(self.shadow.as_ref(), |out, shadow| shadow.write(out));
+        out.u32(self.backlog.0);
+        out.option(self.paused.as_ref(), |out, paused| {
+            out.time(paused.at);
+            out.text(&paused.reason);
+            out.text(&paused.by);
+        });
     }
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
@@ -171,6 +197,9 @@ impl Row for SubscriptionRow {
             retry: from.text()?,
             active_revision: from.u32()?,
             shadow: from.option(RevisionRow::read)?,
+            backlog: BacklogId(from.u32()?),
+            paused: from
+                .option(|from| Ok(Paused { at: from.time()?, reason: from.text()?, by: from.text()? }))?,
         })
     }
 }
@@ -179,11 +208,21 @@ impl Row for SubscriptionSettings {
     fn write(&self, out: &mut Writer) {
         out.u8(match self.mode {
             Mode::Acked => 0,
+            Mode::AutoAcked => 1,
+            Mode::Live => 2,
         });
-        out.u8(match self.start {
-            Start::Earliest => 0,
-            Start::Latest => 1,
-        });
+        match self.start {
+            Start::Earliest => out.u8(0),
+            Start::Latest => out.u8(1),
+            Start::Sequence(sequence) => {
+                out.u8(2);
+                out.u64(sequence);
+            }
+            Start::Time(at) => {
+                out.u8(3);
+                out.time(at);
+            }
+        }
         out.duration(self.lease);
         out.duration(self.max_lease);
         out.u32(self.max_in_flight);
@@ -196,17 +235,29 @@ impl Row for SubscriptionSettings {
         out.flag(self.inspect_payload);
         out.u32(self.record_failures);
         out.duration(self.record_for);
+        out.u8(match self.ordering {
+            Ordering::None => 0,
+            Ordering::Key => 1,
+        });
+        out.option(self.filter.as_ref(), |out, filter| out.text(filter.as_str()));
+        out.duration(self.delivery_delay);
+        out.u32(self.max_rate);
+        out.u32(self.max_in_flight_per_consumer);
     }
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
         Ok(Self {
             mode: match from.u8()? {
                 0 => Mode::Acked,
+                1 => Mode::AutoAcked,
+                2 => Mode::Live,
                 _ => return Err(Damaged),
             },
             start: match from.u8()? {
                 0 => Start::Earliest,
                 1 => Start::Latest,
+                2 => Start::Sequence(from.u64()?),
+                3 => Start::Time(from.time()?),
                 _ => return Err(Damaged),
             },
             lease: from.duration()?,
@@ -221,6 +272,19 @@ impl Row for SubscriptionSettings {
             inspect_payload: from.flag()?,
             record_failures: from.u32()?,
             record_for: from.duration()?,
+            ordering: match from.u8()? {
+                0 => Ordering::None,
+                1 => Ordering::Key,
+                _ => return Err(Damaged),
+            },
+            filter: from
+                .option(Reader::text)?
+                .map(|text| Filter::parse(&text))
+                .transpose()
+                .map_err(|_| Damaged)?,
+            delivery_delay: from.duration()?,
+            max_rate: from.u32()?,
+            max_in_flight_per_consumer: from.u32()?,
         })
     }
 }
@@ -321,6 +385,9 @@ mod tests {
         let name = Name::new("orders").expect("a name");
         let at = Timestamp::from_millis(1);
         reads_back(&TopicRow { name: name.clone(), created_at: at, settings: TopicSettings::default() });
+        let second = Some(std::time::Duration::from_secs(1));
+        let settings = TopicSettings { ttl: second, max_age: second, ..TopicSettings::default() };
+        reads_back(&TopicRow { name: name.clone(), created_at: at, settings });
         reads_back(&HeadRow { next: 1, first: u64::MAX });
         let revision = RevisionRow {
             digest: Digest([3; 32]),
@@ -336,7 +403,7 @@ mod tests {
             quarantined: Some((at, "trap".to_owned())),
         };
         reads_back(&revision);
-        reads_back(&SubscriptionRow {
+        let row = SubscriptionRow {
             name: name.clone(),
             topic: TopicId(4),
             first: 12,
@@ -345,7 +412,18 @@ mod tests {
             retry: "{}".to_owned(),
             active_revision: 1,
             shadow: Some(revision),
-        });
+            backlog: BacklogId(5),
+            paused: Some(Paused { at, reason: "deploy".to_owned(), by: "operator".to_owned() }),
+        };
+        reads_back(&row);
+        let filter = Filter::parse("tenant = acme").expect("a filter");
+        let starts = [Start::Earliest, Start::Latest, Start::Sequence(7), Start::Time(at)];
+        let modes = [Mode::Acked, Mode::AutoAcked, Mode::Live, Mode::Acked];
+        for (start, mode) in starts.into_iter().zip(modes) {
+            let (ordering, filter) = (Ordering::Key, Some(filter.clone()));
+            let settings = SubscriptionSettings { start, mode, ordering, filter, ..row.settings.clone() };
+            reads_back(&SubscriptionRow { settings, paused: None, ..row.clone() });
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::domain::decision::{Action, Decider, Decision, Fault, InputHash, Pause
 use crate::domain::delivery::{Delivery, PastAttempt, State};
 use crate::domain::digest::Digest;
 use crate::domain::failure::{Cause, Failure};
+use crate::domain::id::BacklogId;
 use crate::domain::message::Message;
 use crate::domain::name::Name;
 use crate::domain::time::Timestamp;
@@ -50,6 +51,8 @@ pub struct DeadLetterRow {
     pub delivery: Delivery,
     /// A copy: retention does not wait for dead letters.
     pub message: Message,
+    /// The backlog that it died in.
+    pub backlog: BacklogId,
 }
 
 impl Row for Delivery {
@@ -181,6 +184,7 @@ impl Row for Decision {
         out.option(self.clamped_from, Writer::duration);
         out.option(self.pause.as_ref(), |out, pause| pause.write(out));
         out.option(self.note.as_deref(), Writer::text);
+        out.flag(self.release_key);
         self.decider.write(out);
     }
 
@@ -192,6 +196,7 @@ impl Row for Decision {
             // The delivery keeps the memo; a past decision has given it away.
             memo: Vec::new(),
             note: from.option(Reader::text)?,
+            release_key: from.flag()?,
             decider: Decider::read(from)?,
         })
     }
@@ -333,6 +338,7 @@ impl Row for DeadLetterRow {
         out.pairs(&self.labels);
         self.delivery.write(out);
         self.message.write(out);
+        out.u32(self.backlog.0);
     }
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
@@ -343,6 +349,7 @@ impl Row for DeadLetterRow {
             labels: from.pairs()?,
             delivery: Delivery::read(from)?,
             message: Message::read(from)?,
+            backlog: BacklogId(from.u32()?),
         })
     }
 }
@@ -378,6 +385,7 @@ mod tests {
                 pause: Some(Pause { duration: Duration::from_secs(1), probes: 2, reason: "open".to_owned() }),
                 memo: Vec::new(),
                 note: Some("n".to_owned()),
+                release_key: true,
                 decider,
             },
         }
@@ -452,6 +460,7 @@ mod tests {
                 content_type: None,
                 payload: Bytes::from_static(b"p"),
             },
+            backlog: BacklogId(3),
         };
         assert_eq!(DeadLetterRow::decode(row.encode()).expect("a row"), row);
     }

@@ -16,7 +16,7 @@ use bytes::{Buf as _, Bytes};
 use super::StoreError;
 use crate::domain::time::Timestamp;
 
-pub use config::{CursorRow, HeadRow, RevisionRow, SubscriptionRow, TopicRow};
+pub use config::{CursorRow, HeadRow, Paused, RevisionRow, SubscriptionRow, TopicRow};
 pub use delivery::{DeadLetterRow, Ending, SettledRow};
 pub use recorded::{RecordedChunk, RecordedRow, RecordedSpan};
 

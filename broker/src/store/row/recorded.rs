@@ -270,6 +270,7 @@ impl Row for Answer {
         out.option(self.pause.as_ref(), |out, pause| pause.write(out));
         out.option(self.memo.as_deref(), Writer::blob);
         out.option(self.note.as_deref(), Writer::text);
+        out.flag(self.release_key);
     }
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
@@ -289,6 +290,7 @@ impl Row for Answer {
             pause: from.option(Pause::read)?,
             memo: from.option(|from| Ok(from.blob()?.to_vec()))?,
             note: from.option(Reader::text)?,
+            release_key: from.flag()?,
         })
     }
 }
@@ -358,7 +360,13 @@ mod tests {
             AnswerAction::Drop { reason: text() },
         ];
         let answers = answers.map(|action| {
-            Ok(Answer { action, pause: Some(pause.clone()), memo: Some(vec![7]), note: Some(text()) })
+            Ok(Answer {
+                action,
+                pause: Some(pause.clone()),
+                memo: Some(vec![7]),
+                note: Some(text()),
+                release_key: true,
+            })
         });
         let faults = [Fault::Trap(text()), Fault::Fuel, Fault::Time, Fault::Memory, Fault::BadAnswer(text())];
         let results = answers.into_iter().chain(faults.map(Err));

@@ -1,0 +1,92 @@
+//! `POST /v1/subscriptions/{s}/pause`, `/resume`, `/seek`, `/purge`.
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::auth::REALM;
+use super::body::{Format, Given};
+use super::subscriptions::{WireStart, answer};
+use super::wire::name;
+use super::{App, ErrorCode, Problem};
+use crate::domain::limits::MAX_PAUSE_REASON_BYTES;
+use crate::engine::{Command, Pause, Seek, Sought};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PauseBody {
+    #[serde(default)]
+    reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SeekBody {
+    to: WireStart,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
+#[derive(Serialize)]
+struct SoughtAnswer {
+    next_sequence: u64,
+    ended: u64,
+}
+
+pub(super) async fn pause(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+    format: Format,
+    Given(body): Given<PauseBody>,
+) -> Result<Response, Problem> {
+    if body.reason.len() > MAX_PAUSE_REASON_BYTES {
+        let detail = format!("reason: at most {MAX_PAUSE_REASON_BYTES} bytes");
+        return Err(Problem::new(ErrorCode::InvalidBody, detail));
+    }
+    let subscription = name("subscription", &subscription)?;
+    let by = app.access.caller().to_owned();
+    let request = Pause { subscription, reason: body.reason, by };
+    let view = app.broker.call(|reply| Command::Pause(REALM, request, reply)).await?;
+    Ok(format.ok(&answer(view, format)))
+}
+
+pub(super) async fn resume(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+    format: Format,
+    Given(Nothing {}): Given<Nothing>,
+) -> Result<Response, Problem> {
+    let name = name("subscription", &subscription)?;
+    let view = app.broker.call(|reply| Command::Resume(REALM, name, reply)).await?;
+    Ok(format.ok(&answer(view, format)))
+}
+
+pub(super) async fn seek(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+    format: Format,
+    Given(body): Given<SeekBody>,
+) -> Result<Response, Problem> {
+    let request = Seek { subscription: name("subscription", &subscription)?, to: body.to.check("to")? };
+    let sought = app.broker.call(|reply| Command::Seek(REALM, request, reply)).await?;
+    Ok(format.ok(&SoughtAnswer::from(sought)))
+}
+
+pub(super) async fn purge(
+    State(app): State<App>,
+    Path(subscription): Path<String>,
+    format: Format,
+    Given(Nothing {}): Given<Nothing>,
+) -> Result<Response, Problem> {
+    let name = name("subscription", &subscription)?;
+    let sought = app.broker.call(|reply| Command::Purge(REALM, name, reply)).await?;
+    Ok(format.ok(&SoughtAnswer::from(sought)))
+}
+
+impl From<Sought> for SoughtAnswer {
+    fn from(sought: Sought) -> Self {
+        Self { next_sequence: sought.sequence, ended: sought.ended }
+    }
+}

@@ -1,0 +1,181 @@
+//! One broker on a simulated disk, step by step, for scenarios that name a clock or a disk that misbehaves.
+
+use std::time::Duration;
+
+use reprise_broker::domain::failure::{Cause, Failure};
+use reprise_broker::domain::receipt::Receipt;
+use reprise_broker::domain::settings::TopicSettings;
+use reprise_broker::domain::time::Timestamp;
+use reprise_broker::engine::{
+    Ack, AckResult, Command, Durability, Engine, Granted, Nack, NackResult, NewMessage, Publish, Pull,
+    PutSubscription, PutTopic, Refusal, Replace, Reply, SubscriptionChange, SubscriptionView,
+};
+use reprise_broker::store::simulated::{Disk, Simulated};
+use tokio::sync::oneshot;
+
+use super::policies::POLICIES;
+use super::work::name;
+use super::world::{REALM, SECRET};
+
+const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+const HOUR: Duration = Duration::from_secs(3_600);
+
+struct Steps {
+    disk: Disk,
+    engine: Option<Engine>,
+    now: Timestamp,
+}
+
+impl Steps {
+    /// A topic and a subscription whose policy retries after an hour.
+    fn new() -> Self {
+        let mut steps = Self { disk: Disk::default(), engine: None, now: START };
+        steps.start_at(START);
+        let topic = PutTopic { name: name("t"), settings: TopicSettings::default() };
+        steps.run(|reply| Command::PutTopic(REALM, topic, reply)).expect("it runs").expect("a topic");
+        let lease = Some(Duration::from_secs(30));
+        let request = Box::new(PutSubscription {
+            name: name("s"),
+            topic: Some(name("t")),
+            change: SubscriptionChange { lease, ..SubscriptionChange::default() },
+            replace: Replace::All,
+            retry: Some(r#"{"delay":"1h","jitter":"none","max_attempts":3}"#.to_owned()),
+        });
+        steps
+            .run(|reply| Command::PutSubscription(REALM, request, reply))
+            .expect("it runs")
+            .expect("created");
+        steps
+    }
+
+    /// Ends the process, if one runs, and starts another when the clock shows this.
+    fn start_at(&mut self, now: Timestamp) {
+        self.disk.kill();
+        self.engine = None;
+        self.now = now;
+        let store = Simulated::open(&self.disk).expect("the disk opens");
+        let standard = POLICIES.standard.clone();
+        let engine = Engine::open(Box::new(store), Durability::Fsync, standard, SECRET, now);
+        self.engine = Some(engine.expect("it starts"));
+    }
+
+    fn at(&mut self, since_start: Duration) {
+        self.now = START + since_start;
+    }
+
+    /// Runs a command and answers the questions that come up; `None` if storage failed.
+    fn run<T>(&mut self, command: impl FnOnce(Reply<T>) -> Command) -> Option<Result<T, Refusal>> {
+        let (reply, mut answer) = oneshot::channel();
+        // First what the time that passed has brought.
+        self.turns(Vec::new())?;
+        self.turns(vec![command(reply)])?;
+        answer.try_recv().ok()
+    }
+
+    fn turns(&mut self, mut commands: Vec<Command>) -> Option<()> {
+        loop {
+            let Ok(asks) = self.engine.as_mut()?.run(std::mem::take(&mut commands), self.now) else {
+                self.engine = None;
+                return None;
+            };
+            if asks.is_empty() {
+                return Some(());
+            }
+            commands.push(Command::Decided(asks.iter().map(|ask| POLICIES.answer(ask)).collect()));
+        }
+    }
+
+    fn publish(&mut self, delay: Duration) {
+        let message = NewMessage { delay, ..NewMessage::default() };
+        let request = Publish { topic: name("t"), messages: vec![message] };
+        let published = self.run(|reply| Command::Publish(REALM, request, reply)).expect("it runs");
+        assert!(published.expect("published").results[0].is_ok());
+    }
+
+    fn pull(&mut self) -> Vec<Granted> {
+        let request = Pull { subscription: name("s"), max: 10, wait: Duration::ZERO, consumer: None };
+        self.run(|reply| Command::Pull(REALM, request, reply)).expect("it runs").expect("pulled")
+    }
+
+    fn ack(&mut self, receipt: Receipt) -> Option<AckResult> {
+        let request = Ack { subscription: name("s"), receipts: vec![receipt] };
+        self.run(|reply| Command::Ack(REALM, request, reply))?.expect("acked").pop()
+    }
+
+    fn nack(&mut self, receipt: Receipt) -> Option<NackResult> {
+        let items = vec![(receipt, Failure::of(Cause::Nacked))];
+        let request = Nack { subscription: name("s"), items };
+        self.run(|reply| Command::Nack(REALM, request, reply))?.expect("nacked").pop()
+    }
+
+    fn view(&mut self) -> SubscriptionView {
+        self.run(|reply| Command::GetSubscription(REALM, name("s"), reply)).expect("it runs").expect("shown")
+    }
+}
+
+/// Due in an hour, and the clock jumps two hours forward over a restart: it comes early by the jump, and is not lost. Then the
+/// clock jumps three hours back: a message that nobody has seen waits its delay at most, a retry keeps its due time and is
+/// late by the jump at most, and no lease lasts longer than it was granted for.
+#[test]
+fn s21_the_clock_jumps() {
+    let mut steps = Steps::new();
+    steps.publish(HOUR);
+    assert_eq!(steps.pull().len(), 0);
+    steps.start_at(START + 2 * HOUR);
+    let early = steps.pull();
+    assert_eq!(early.len(), 1, "early by the jump");
+
+    // Leased at +2 h for 30 s; the clock goes back to -1 h.
+    let back = Timestamp::from_millis(START.as_millis() - 3_600_000);
+    steps.start_at(back);
+    assert_eq!(steps.view().in_flight, 1);
+    steps.now = back + Duration::from_secs(29);
+    assert_eq!(steps.view().in_flight, 1, "the lease still holds");
+    steps.now = back + Duration::from_secs(31);
+    let view = steps.view();
+    assert_eq!((view.in_flight, view.cursor.delayed), (0, 1), "it ends, and is a retry now");
+
+    // A retry due at `back` + 31 s + 1 h, and a fresh message with a delay of an hour: three hours back.
+    steps.publish(HOUR);
+    let further = Timestamp::from_millis(back.as_millis() - 3 * 3_600_000);
+    steps.start_at(further);
+    assert_eq!(steps.pull().len(), 0);
+    steps.now = further + HOUR;
+    let fresh = steps.pull();
+    assert_eq!((fresh.len(), fresh[0].receipt.attempt), (1, 1), "never longer than its delay");
+    assert!(steps.ack(fresh[0].receipt).is_some_and(|acked| acked.is_ok()));
+    steps.now = back + Duration::from_secs(31) + HOUR;
+    let late = steps.pull();
+    assert_eq!((late.len(), late[0].receipt.attempt), (1, 2), "late by the jump");
+}
+
+/// An ack is on its way when the disk stops taking writes. If the write fails the message is there once more, when its
+/// lease has run out, with its attempts counted once each; the limit holds. If the write was taken it is gone.
+#[test]
+fn s27_an_ack_meets_a_disk_that_fails() {
+    for seed in 0..40 {
+        let mut steps = Steps::new();
+        steps.publish(Duration::ZERO);
+        let held = steps.pull().pop().expect("a delivery");
+        steps.at(Duration::from_secs(29));
+        steps.disk.fail_next_apply(seed);
+        assert!(steps.ack(held.receipt).is_none(), "nobody is told what is not sure");
+        steps.start_at(START + Duration::from_secs(31));
+        let view = steps.view();
+        if view.backlog == 0 {
+            assert_eq!(steps.pull().len(), 0, "seed {seed}: the ack was taken");
+            continue;
+        }
+        assert_eq!((view.in_flight, view.cursor.delayed), (0, 1), "seed {seed}: the lease ran out");
+        let mut now = START + Duration::from_secs(31);
+        for attempt in 2..=3 {
+            now = now + HOUR;
+            steps.now = now;
+            let again = steps.pull().pop().expect("it comes again");
+            assert_eq!((again.receipt.attempt, again.failures), (attempt, attempt - 1), "seed {seed}");
+            assert!(steps.nack(again.receipt).is_some_and(|nacked| nacked.is_ok()));
+        }
+        let view = steps.view();
+        assert_eq!((view.backlog, view.cursor.dead), (0, 1), "seed {seed}: the limit holds");
+    }
+}

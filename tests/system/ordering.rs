@@ -1,0 +1,163 @@
+//! Ordering by key: one delivery of a key at a time, in the order they were published; other keys go on.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::{Broker, Delivery, guests, wait_for};
+
+fn ordered(settings: Value) -> Broker {
+    let broker = Broker::start();
+    broker.topic("t");
+    let mut all = json!({ "ordering": "key", "retry": { "delay": 0, "max_attempts": 3, "jitter": "none" } });
+    for (name, value) in settings.as_object().expect("settings") {
+        all[name] = value.clone();
+    }
+    broker.subscribe("s", "t", all);
+    broker
+}
+
+fn publish(broker: &Broker, key: &str, number: u32) -> String {
+    broker.publish_with("t", json!({ "payload": number, "key": key }))
+}
+
+const NONE: [u64; 0] = [];
+
+fn numbers(pulled: &[Delivery]) -> Vec<u64> {
+    pulled.iter().map(|delivery| delivery.message["payload"].as_u64().expect("a number")).collect()
+}
+
+fn pull(broker: &Broker) -> Vec<Delivery> {
+    broker.pull("s", 100, Duration::ZERO)
+}
+
+/// Of each key one is out; the next comes when it is acked. Messages without a key are not held up.
+#[test]
+fn one_of_each_key_is_out_at_a_time() {
+    let broker = ordered(json!({}));
+    for (key, number) in [("k", 1), ("k", 2), ("j", 3), ("k", 4), ("j", 5)] {
+        publish(&broker, key, number);
+    }
+    broker.publish("t", &json!(6));
+    broker.publish("t", &json!(7));
+    let first = pull(&broker);
+    assert_eq!(numbers(&first), [1, 3, 6, 7]);
+    assert_eq!(numbers(&pull(&broker)), NONE);
+    assert_eq!(broker.subscription("s")["backlog"], 7);
+    broker.ack("s", &first[0].receipt);
+    let second = pull(&broker);
+    assert_eq!(numbers(&second), [2]);
+    broker.ack("s", &first[1].receipt);
+    broker.ack("s", &second[0].receipt);
+    // Both came free at about the same time.
+    assert_eq!(numbers(&pull(&broker)).iter().sum::<u64>(), 4 + 5);
+}
+
+/// A retry holds its key by default: the others wait with it, also over a kill, and go on in order when it ends.
+#[test]
+fn a_retry_holds_its_key() {
+    let mut broker = ordered(json!({ "retry": { "delay": "400ms", "jitter": "none", "max_attempts": 2 } }));
+    for (key, number) in [("k", 1), ("k", 2), ("k", 3), ("j", 4)] {
+        publish(&broker, key, number);
+    }
+    let first = pull(&broker);
+    assert_eq!(numbers(&first), [1, 4]);
+    broker.nack("s", &first[0].receipt, "timeout");
+    assert_eq!(numbers(&pull(&broker)), NONE);
+    broker.kill_and_start_again();
+    let again = broker.next("s");
+    assert_eq!((again.message["payload"].as_u64(), again.attempt), (Some(1), 2));
+    assert_eq!(numbers(&pull(&broker)), NONE);
+    // It is given up: its key goes on.
+    broker.nack("s", &again.receipt, "timeout");
+    let second = broker.next("s");
+    assert_eq!(second.message["payload"], 2);
+    broker.ack("s", &second.receipt);
+    assert_eq!(broker.next("s").message["payload"], 3);
+    assert_eq!(broker.dead_letters("s").len(), 1);
+}
+
+/// A policy can let the others pass: then a failed one takes its turn again when it is due and nobody is out.
+#[test]
+fn a_policy_lets_the_others_pass() {
+    let broker = ordered(json!({}));
+    let policy = format!("{} {}", guests::release_key(), guests::retry(0));
+    broker.upload("s", &guests::deciding(&policy).module(), None).expect(201);
+    for number in [1, 2, 3] {
+        publish(&broker, "k", number);
+    }
+    let first = pull(&broker);
+    assert_eq!(numbers(&first), [1]);
+    let answer = broker.nack("s", &first[0].receipt, "timeout");
+    assert_eq!(answer["decision"]["release_key"], true, "{answer}");
+    let second = broker.next("s");
+    assert_eq!(second.message["payload"], 2, "the next one passes");
+    assert_eq!(numbers(&pull(&broker)), NONE, "one of the key is out");
+    broker.ack("s", &second.receipt);
+    // The failed one was published before the third.
+    let third = broker.next("s");
+    assert_eq!((third.message["payload"].as_u64(), third.attempt), (Some(1), 2));
+    broker.ack("s", &third.receipt);
+    assert_eq!(broker.next("s").message["payload"], 3);
+}
+
+/// A lease that runs out, a release and a late ack are ends like others.
+#[test]
+fn every_end_of_a_lease_lets_the_key_go_on() {
+    let broker =
+        ordered(json!({ "lease": "100ms", "retry": { "delay": "1h", "jitter": "none", "max_attempts": 9 } }));
+    for number in [1, 2, 3] {
+        publish(&broker, "k", number);
+    }
+    let first = broker.next("s");
+    let released = broker.release("s", &first.receipt);
+    assert_eq!(released["decision"]["action"], "retry", "{released}");
+    let again = broker.next("s");
+    assert_eq!(again.message["payload"], 1);
+    let id = again.id().to_owned();
+    wait_for("the lease runs out", || {
+        Some(broker.delivery_of(&id)).filter(|found| found["state"] == "delayed")
+    });
+    assert_eq!(numbers(&pull(&broker)), NONE, "the retry holds its key");
+    assert_eq!(broker.ack("s", &again.receipt)["late"], true);
+    let second = broker.next("s");
+    assert_eq!(second.message["payload"], 2);
+    broker.ack("s", &second.receipt);
+    assert_eq!(broker.next("s").message["payload"], 3);
+}
+
+/// Messages that expire while they wait for their key leave their place.
+#[test]
+fn what_expires_in_the_line_leaves_it() {
+    let broker = ordered(json!({}));
+    publish(&broker, "k", 1);
+    let short = broker.publish_with("t", json!({ "payload": 2, "key": "k", "ttl": "50ms" }));
+    publish(&broker, "k", 3);
+    let first = pull(&broker);
+    assert_eq!(numbers(&first), [1]);
+    wait_for("it expires", || {
+        Some(broker.delivery_of(&short)).filter(|found| found["state"] == "dead_lettered")
+    });
+    broker.ack("s", &first[0].receipt);
+    let last = pull(&broker);
+    assert_eq!(numbers(&last), [3]);
+    broker.ack("s", &last[0].receipt);
+    let shown = broker.subscription("s");
+    assert_eq!((&shown["backlog"], &shown["delayed"]), (&json!(0), &json!(0)));
+}
+
+/// A replayed dead letter takes its place in the line of its key.
+#[test]
+fn a_replay_waits_for_its_key() {
+    let broker = ordered(json!({ "retry": { "max_attempts": 1 } }));
+    publish(&broker, "k", 1);
+    publish(&broker, "k", 2);
+    let first = broker.next("s");
+    broker.nack("s", &first.receipt, "timeout");
+    let second = broker.next("s");
+    let dead = broker.dead_letters("s")[0]["id"].as_str().expect("an id").to_owned();
+    broker.post(&format!("/v1/dead-letters/{dead}/replay"), &json!({})).expect(200);
+    assert_eq!(numbers(&pull(&broker)), NONE);
+    broker.ack("s", &second.receipt);
+    assert_eq!(broker.next("s").message["payload"], 1);
+}
