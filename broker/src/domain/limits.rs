@@ -65,6 +65,8 @@ pub const MAX_TOPICS: usize = 10_000;
 pub const MAX_SUBSCRIPTIONS_PER_TOPIC: usize = 1_000;
 /// Long polls waiting on one subscription.
 pub const MAX_WAITERS: usize = 1_000;
+/// Payload bytes of one pull, give or take one message.
+pub const MAX_PULL_BYTES: usize = 4 * 1024 * KIB;
 /// How long one pull may wait; longer ones are cut to it.
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
 /// The longest delay of anything: a retry, a publish, a time to live.

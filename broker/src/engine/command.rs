@@ -294,6 +294,8 @@ pub struct Pull {
     pub max: usize,
     /// How long to wait if there are none.
     pub wait: Duration,
+    /// Payload bytes, give or take one message.
+    pub max_bytes: usize,
 }
 
 /// A delivery under a lease.

@@ -10,7 +10,7 @@ use super::{Engine, Reply, or_refuse};
 use crate::domain::delivery::Delivery;
 use crate::domain::failure::{Cause, Failure};
 use crate::domain::id::{RealmId, Sequence, SubscriptionId};
-use crate::domain::limits::{MAX_WAIT, MAX_WAITERS};
+use crate::domain::limits::{MAX_PULL_BYTES, MAX_WAIT, MAX_WAITERS};
 use crate::domain::message::Message;
 use crate::domain::receipt::Receipt;
 use crate::store::row::Row as _;
@@ -24,8 +24,6 @@ const TURN_BYTES: usize = 64 * 1024 * 1024;
 const PASS_ROWS: usize = 1_000;
 /// Rows that the lease of a delivery that waited changes.
 const CHANGES_OF_A_LEASE: usize = 3;
-/// Payload bytes of one answer, give or take one message.
-const MAX_PULL_BYTES: usize = 4 * 1024 * 1024;
 
 /// Deliveries on their way to the one who waits for them, once their leases are applied.
 pub(super) struct Delivered {
@@ -45,7 +43,8 @@ impl Engine {
         if subscription.waiters.len() >= MAX_WAITERS {
             return self.answer(reply, Err(Refusal::TooManyWaiters(MAX_WAITERS)));
         }
-        subscription.waiters.push_back(Waiter { max: request.max, until, reply });
+        let max_bytes = request.max_bytes.clamp(1, MAX_PULL_BYTES);
+        subscription.waiters.push_back(Waiter { max: request.max, until, reply, max_bytes });
         self.touch(id);
     }
 
@@ -59,6 +58,7 @@ impl Engine {
             let allowed = subscription.cursor.circuit.allows(subscription.row.settings.max_in_flight);
             let free = (allowed as usize).saturating_sub(subscription.held.len());
             let want = waiter.max.min(free).min(budget.deliveries);
+            let max_bytes = waiter.max_bytes;
             if want == 0 || budget.is_spent() || self.draining {
                 if budget.is_spent() {
                     self.ready.insert(id);
@@ -66,7 +66,7 @@ impl Engine {
                 break;
             }
             let mut commit = Commit::with_capacity(want * CHANGES_OF_A_LEASE);
-            let (granted, more) = self.take(id, want, &mut commit)?;
+            let (granted, more) = self.take(id, want, max_bytes, &mut commit)?;
             self.pending.push(commit);
             self.changed_subscriptions.insert(id);
             if more && granted.is_empty() {
@@ -105,6 +105,7 @@ impl Engine {
         &mut self,
         id: SubscriptionId,
         want: usize,
+        max_bytes: usize,
         commit: &mut Commit,
     ) -> Result<(Vec<Granted>, bool), StoreError> {
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok((Vec::new(), false)) };
@@ -113,7 +114,7 @@ impl Engine {
             Turn::Due => Turn::Fresh,
             Turn::Fresh => Turn::Due,
         };
-        let mut batch = Batch { granted: Vec::with_capacity(want), bytes: 0, more: false };
+        let mut batch = Batch { granted: Vec::with_capacity(want), bytes: 0, max_bytes, more: false };
         let share = want.div_ceil(2);
         match first {
             Turn::Due => {
@@ -198,13 +199,20 @@ impl Engine {
         let limit = if subscription.cursor.ahead > 0 { left + PASS_ROWS } else { left };
         let range = key::message(subscription.realm, subscription.row.topic, next)
             ..key::message(subscription.realm, subscription.row.topic, end);
+        let mut room = batch.max_bytes - batch.bytes;
         let mut read = Vec::with_capacity(limit);
         for row in self.store.scan(Keyspace::Messages, range).take(limit) {
             let (key, value) = row?;
             let sequence = key::read_sequence(&key);
             let sequence =
                 sequence.ok_or_else(|| StoreError::Corrupt("a key of messages is too short".to_owned()))?;
+            let bytes = value.len();
             read.push((sequence, value));
+            // What is read beyond is read in vain.
+            if bytes >= room {
+                break;
+            }
+            room -= bytes;
         }
         let Some((last, _)) = read.last() else {
             return Err(StoreError::Corrupt(format!("messages from {next} on are gone")));
@@ -361,11 +369,12 @@ impl Budget {
 struct Batch {
     granted: Vec<Granted>,
     bytes: usize,
+    max_bytes: usize,
     more: bool,
 }
 
 impl Batch {
     fn takes(&self, want: usize) -> bool {
-        self.granted.len() < want && self.bytes < MAX_PULL_BYTES
+        self.granted.len() < want && self.bytes < self.max_bytes
     }
 }

@@ -100,6 +100,7 @@ pub(super) struct Waiter {
     pub(super) max: usize,
     pub(super) until: Timestamp,
     pub(super) reply: Reply<Vec<Granted>>,
+    pub(super) max_bytes: usize,
 }
 
 impl Waiter {

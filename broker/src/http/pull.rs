@@ -10,7 +10,7 @@ use super::shape::{MessageBody, PayloadAs, message_body};
 use super::wire::{GivenDuration, WireTime, name, optional};
 use super::{App, ErrorCode, Problem};
 use crate::domain::circuit::Circuit;
-use crate::domain::limits::MAX_BATCH_ITEMS;
+use crate::domain::limits::{MAX_BATCH_ITEMS, MAX_PULL_BYTES};
 use crate::domain::name::Name;
 use crate::engine::{Command, Granted, Pull};
 
@@ -62,6 +62,7 @@ pub(super) async fn pull(
         subscription: name("subscription", &subscription)?,
         max,
         wait: optional(body.wait.as_ref(), "wait")?.unwrap_or_default(),
+        max_bytes: MAX_PULL_BYTES,
     };
     let name = request.subscription.clone();
     let granted = app.broker.call(|reply| Command::Pull(REALM, request, reply)).await?;
