@@ -10,6 +10,7 @@ use super::shape::{MessageBody, PayloadAs, message_body};
 use super::wire::{GivenDuration, WireTime, name, optional};
 use super::{App, ErrorCode, Problem};
 use crate::domain::circuit::Circuit;
+use crate::domain::id::RealmId;
 use crate::domain::limits::{MAX_BATCH_ITEMS, MAX_PULL_BYTES};
 use crate::domain::name::Name;
 use crate::engine::{Command, Granted, Pull};
@@ -39,7 +40,7 @@ struct PausedAnswer {
 }
 
 #[derive(Serialize)]
-struct DeliveryAnswer<'a> {
+pub(super) struct DeliveryAnswer<'a> {
     receipt: String,
     attempt: u32,
     failures: u32,
@@ -67,7 +68,8 @@ pub(super) async fn pull(
     let name = request.subscription.clone();
     let granted = app.broker.call(|reply| Command::Pull(REALM, request, reply)).await?;
     let paused = if granted.is_empty() { paused(&app, name).await? } else { None };
-    let deliveries = granted.iter().map(|granted| delivery(&app, granted, body.payload_as, format)).collect();
+    let deliveries =
+        granted.iter().map(|granted| delivery(&app, REALM, granted, body.payload_as, format)).collect();
     Ok(format.ok(&PullAnswer { deliveries, paused }))
 }
 
@@ -81,14 +83,15 @@ async fn paused(app: &App, subscription: Name) -> Result<Option<PausedAnswer>, P
     })
 }
 
-fn delivery<'a>(
+pub(super) fn delivery<'a>(
     app: &App,
+    realm: RealmId,
     granted: &'a Granted,
     payload_as: PayloadAs,
     format: Format,
 ) -> DeliveryAnswer<'a> {
     DeliveryAnswer {
-        receipt: granted.receipt.seal(REALM, app.broker.secret()),
+        receipt: granted.receipt.seal(realm, app.broker.secret()),
         attempt: granted.receipt.attempt,
         failures: granted.failures,
         redelivered: granted.receipt.attempt > 1,
