@@ -28,6 +28,10 @@
 //! - [`bad_receipts`]: stale, foreign and random receipts.
 //! - [`access`]: the operator's token, realms, addresses, one process per folder.
 //! - [`shutdown`]: an orderly end answers whoever waits.
+//! - [`streaming`]: deliveries pushed within credit and settled on the same connection.
+//! - [`stream_ends`]: whatever happens to the connection, what it holds is decided at once.
+//! - [`hostile_streams`]: bad frames are answered, and who means harm loses its own connection.
+//! - [`publish_streams`]: batches confirmed in their order.
 //! - [`workspace_policies`]: policies of the workspace whose effect shows only in a broker.
 
 #[path = "../support/mod.rs"]
@@ -41,10 +45,12 @@ mod dead_letters;
 mod determinism;
 mod events;
 mod hostile_modules;
+mod hostile_streams;
 mod lab;
 mod life;
 mod payloads;
 mod policy_uploads;
+mod publish_streams;
 mod publishing;
 mod records;
 mod revisions;
@@ -60,5 +66,7 @@ mod settings;
 mod shadow;
 mod shutdown;
 mod starts;
+mod stream_ends;
+mod streaming;
 mod timing;
 mod workspace_policies;
