@@ -149,7 +149,11 @@ impl Stream {
                     while self.socket.read().is_ok() {}
                     return Some((code.into(), reason.to_string()));
                 }
-                Ok(Message::Close(None)) | Err(_) => return None,
+                Ok(Message::Close(None)) => return None,
+                Err(error) => {
+                    eprintln!("DBG {error:?}");
+                    return None;
+                }
                 Ok(_) => {}
             }
         }

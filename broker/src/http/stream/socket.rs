@@ -137,7 +137,7 @@ impl Incoming {
 }
 
 impl Outgoing {
-    /// Sends what is left for the client, and pings, until nothing more can be left or taken.
+    /// Sends what is left for the client, and pings, until nobody leaves answers any more or the client takes none.
     pub(super) async fn run(mut self, leases: &Leases, clock: Clock) -> (Self, End) {
         let mut ping = interval(self.idle / PINGS);
         ping.reset();
@@ -145,15 +145,17 @@ impl Outgoing {
             // Deliveries come last: they are not to keep pings and answers waiting.
             let message = tokio::select! {
                 biased;
-                Some(answer) = self.answers.recv() => answer,
-                _ = ping.tick(), if !self.answers.is_closed() => Message::Ping(Bytes::new()),
+                answer = self.answers.recv() => match answer {
+                    Some(answer) => answer,
+                    None => return (self, End::Closed),
+                },
+                _ = ping.tick() => Message::Ping(Bytes::new()),
                 Some(deliveries) = self.deliveries.recv() => {
                     if !leases.begin(clock.now()) {
                         continue;
                     }
                     deliveries
                 }
-                else => return (self, End::Closed),
             };
             match timeout(self.idle, self.send(message)).await {
                 Ok(Ok(())) => {}
