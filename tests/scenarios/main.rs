@@ -4,6 +4,7 @@
 //! - [`schedules`]: when a failed delivery comes again.
 //! - [`endings`]: limits, dead letters, replays.
 //! - [`leases`]: consumers that are slow, vanish, or come late.
+//! - [`streams`]: consumers on an open connection.
 //! - [`policies`]: programs that misbehave or are replaced.
 
 #[path = "../support/mod.rs"]
@@ -13,3 +14,4 @@ mod endings;
 mod leases;
 mod policies;
 mod schedules;
+mod streams;

@@ -33,9 +33,10 @@ use crate::engine::{Command, Granted, Nack, Pull, Refusal, SettleError};
 
 /// How long a client may go on settling once the broker stops. The server waits a little longer.
 const GRACE: Duration = Duration::from_secs(10);
-/// How often a stream without credit looks whether its subscription is still there, and one that found too many
-/// pulls waiting tries again.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How often a stream without credit looks whether its subscription is still there.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// When a stream that found too many pulls waiting tries again.
+const PULL_AGAIN: Duration = Duration::from_secs(1);
 
 /// Deliveries that the client cannot have seen.
 const RELEASED: Failure = Failure::of(Cause::Released);
@@ -201,6 +202,10 @@ impl Session {
             };
             self.credit.send_modify(|credit| credit.spend(&granted));
             self.leases.queue(&granted);
+            // The next ones are looked for while these are written.
+            if self.credit.borrow().is_left() {
+                *waiting = self.pull().await.ok();
+            }
             let message = self.deliveries(&granted);
             if deliveries.send(message).await.is_err() {
                 return End::Lost;
@@ -216,24 +221,22 @@ impl Session {
 
     /// The next deliveries; there may be none yet.
     async fn next(&self, waiting: &mut Waiting) -> Result<Vec<Granted>, End> {
-        let (messages, bytes) = self.credit_left().await?;
-        let request = Pull {
-            subscription: self.subscription.clone(),
-            max: messages.min(MAX_BATCH_ITEMS),
-            wait: MAX_WAIT,
-            max_bytes: bytes.min(MAX_DELIVERIES_BYTES),
-        };
-        let sent = self.app.broker.send(|reply| Command::Pull(self.realm, request, reply)).await;
-        let granted = match sent {
+        let granted = match waiting {
             // It stays in its place while it waits: whatever is granted to a stream that ends is found there.
-            Ok(pull) => waiting.insert(pull).await,
-            Err(refusal) => Err(refusal),
+            Some(pull) => pull.await,
+            None => {
+                self.has_credit().await?;
+                match self.pull().await {
+                    Ok(pull) => waiting.insert(pull).await,
+                    Err(refusal) => Err(refusal),
+                }
+            }
         };
         *waiting = None;
         match granted {
             Err(Refusal::SubscriptionNotFound(_)) => Err(End::Deleted),
             Err(Refusal::TooManyWaiters(_)) => {
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(PULL_AGAIN).await;
                 Ok(Vec::new())
             }
             // Nothing is granted any more; how the stream ends is for others to say.
@@ -243,28 +246,38 @@ impl Session {
         }
     }
 
-    /// Waits for credit; gives messages and bytes.
-    async fn credit_left(&self) -> Result<(usize, usize), End> {
+    /// Asks for what there is credit for.
+    async fn pull(&self) -> Result<Awaited<Vec<Granted>>, Refusal> {
+        let credit = *self.credit.borrow();
+        let bytes = credit.bytes.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(0));
+        let request = Pull {
+            subscription: self.subscription.clone(),
+            max: (credit.messages as usize).min(MAX_BATCH_ITEMS),
+            wait: MAX_WAIT,
+            max_bytes: bytes.min(MAX_DELIVERIES_BYTES),
+        };
+        self.app.broker.send(|reply| Command::Pull(self.realm, request, reply)).await
+    }
+
+    /// Waits for credit, as long as there is a subscription to use it on.
+    async fn has_credit(&self) -> Result<(), End> {
         let mut credit = self.credit.subscribe();
-        loop {
-            if let Ok(Ok(credit)) = timeout(LOOK_AGAIN, credit.wait_for(Credit::is_left)).await {
-                let bytes = credit.bytes.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(0));
-                return Ok((credit.messages as usize, bytes));
-            }
+        while timeout(LOOK_AGAIN, credit.wait_for(Credit::is_left)).await.is_err() {
             let look = |reply| Command::GetSubscription(self.realm, self.subscription.clone(), reply);
             if let Err(Refusal::SubscriptionNotFound(_)) = self.app.broker.call(look).await {
                 return Err(End::Deleted);
             }
         }
+        Ok(())
     }
 
     /// Once the broker stops: tells the client, and waits until it has settled what it holds.
     async fn leave(&self, answers: &mpsc::Sender<Message>) -> End {
         self.app.broker.feed().closed().await;
         let unseen = self.leases.stop();
-        self.give_back(unseen, RELEASED).await;
         _ = answers.send(frame::going_away(self.format)).await;
-        _ = timeout(GRACE, self.leases.settled()).await;
+        let settled = self.leases.settled(self.app.broker.clock().now());
+        _ = tokio::join!(timeout(GRACE, settled), self.give_back(unseen, RELEASED));
         End::ShuttingDown
     }
 

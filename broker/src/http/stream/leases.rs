@@ -50,7 +50,8 @@ impl Leases {
         }
         state.held.extend(state.queued.pop_front().unwrap_or_default());
         if state.held.len() > state.room {
-            // They ended without this stream: there may be any number of them over time.
+            // They ran out, of which a stream does not hear: there may be any number of them over time. One that was
+            // extended by another route is forgotten too, and runs out later.
             state.held.retain(|_, until| *until > now);
             state.room = REMEMBERED.max(2 * state.held.len());
         }
@@ -71,8 +72,9 @@ impl Leases {
         }
     }
 
-    /// Waits until none is held.
-    pub(super) async fn settled(&self) {
+    /// Waits until none is held of those that have not run out.
+    pub(super) async fn settled(&self, now: Timestamp) {
+        self.state().held.retain(|_, until| *until > now);
         while !self.state().held.is_empty() {
             self.settled.notified().await;
         }
