@@ -10,7 +10,9 @@
 //! [`Broker`] is what callers hold. Time is read here and handed in; rules are the engine's.
 
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -167,6 +169,15 @@ impl Broker {
     /// # Errors
     /// What the engine refuses; [`Refusal::ShuttingDown`] if it is gone.
     pub async fn call<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Refusal> {
+        self.send(command).await?.await
+    }
+
+    /// Puts a command to the engine, behind those that were sent before, and leaves it to the caller when to wait
+    /// for the answer.
+    ///
+    /// # Errors
+    /// [`Refusal::ShuttingDown`] if the engine is gone.
+    pub async fn send<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<Awaited<T>, Refusal> {
         let (reply, answer) = oneshot::channel();
         let command = command(reply);
         let kib = u32::try_from(command.bytes() / 1024).unwrap_or(u32::MAX).clamp(COMMAND_KIB, MAILBOX_KIB);
@@ -175,7 +186,7 @@ impl Broker {
         let command = Message::Command(command);
         let sent = self.mailbox.send(Envelope { command, _room: Some(room) });
         sent.map_err(|_| Refusal::ShuttingDown)?;
-        answer.await.unwrap_or(Err(Refusal::ShuttingDown))
+        Ok(Awaited(answer))
     }
 
     /// The policies that are ready.
@@ -219,6 +230,26 @@ impl Broker {
     /// Ends the dispatcher once everything sent before is carried out and durable.
     pub fn stop(&self) {
         _ = self.mailbox.send(Envelope { command: Message::Stop, _room: None });
+    }
+}
+
+/// The answer to a command that was sent.
+pub struct Awaited<T>(oneshot::Receiver<Result<T, Refusal>>);
+
+impl<T> Awaited<T> {
+    /// Waits no longer: the answer if it is there already. One that would come later goes nowhere.
+    pub fn give_up(mut self) -> Option<T> {
+        self.0.close();
+        self.0.try_recv().ok()?.ok()
+    }
+}
+
+impl<T> Future for Awaited<T> {
+    type Output = Result<T, Refusal>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = Pin::new(&mut self.0).poll(context);
+        answer.map(|answer| answer.unwrap_or(Err(Refusal::ShuttingDown)))
     }
 }
 

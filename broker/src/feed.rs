@@ -83,6 +83,12 @@ impl Feed {
         *self.changed.borrow() == State::Closed
     }
 
+    /// Waits until the broker is about to stop.
+    pub async fn closed(&self) {
+        // The sender is here: it cannot be gone.
+        _ = self.changed.subscribe().wait_for(|state| *state == State::Closed).await;
+    }
+
     /// No more events: whoever listens is done.
     pub fn close(&self) {
         self.changed.send_replace(State::Closed);

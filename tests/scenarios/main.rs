@@ -5,6 +5,7 @@
 //! - [`delivery`]: messages with times, keys and places of their own.
 //! - [`endings`]: limits, dead letters, replays.
 //! - [`leases`]: consumers that are slow, vanish, or come late.
+//! - [`streams`]: consumers on an open connection.
 //! - [`policies`]: programs that misbehave or are replaced.
 
 #[path = "../support/mod.rs"]
@@ -15,3 +16,4 @@ mod endings;
 mod leases;
 mod policies;
 mod schedules;
+mod streams;

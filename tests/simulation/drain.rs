@@ -40,7 +40,8 @@ impl World {
         let mut open = 0;
         for name in names {
             let before = self.model.subscriptions.get(&name).map_or(0, |s| s.receipts.len());
-            let request = Pull { subscription: name.clone(), max: 100, wait: Duration::ZERO, consumer: None };
+            let (wait, max_bytes) = (Duration::ZERO, 100_000);
+            let request = Pull { subscription: name.clone(), max: 100, wait, max_bytes, consumer: None };
             let answer = self.send(|reply| Command::Pull(REALM, request, reply));
             self.pending.push(Pending::Pull(name.clone(), answer));
             self.turn()?;

@@ -93,7 +93,13 @@ impl Steps {
     }
 
     fn pull(&mut self) -> Vec<Granted> {
-        let request = Pull { subscription: name("s"), max: 10, wait: Duration::ZERO, consumer: None };
+        let request = Pull {
+            subscription: name("s"),
+            max: 10,
+            wait: Duration::ZERO,
+            max_bytes: 1_000_000,
+            consumer: None,
+        };
         self.run(|reply| Command::Pull(REALM, request, reply)).expect("it runs").expect("pulled")
     }
 

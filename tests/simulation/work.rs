@@ -101,8 +101,8 @@ impl World {
     fn pull(&mut self) {
         let Some(subscription) = self.some_subscription() else { return };
         let wait = if self.random.percent(50) { Duration::ZERO } else { self.random.millis(1, 5_000) };
-        let request =
-            Pull { subscription: subscription.clone(), max: 1 + self.random.below(6), wait, consumer: None };
+        let (max, max_bytes) = (1 + self.random.below(6), 1 << self.random.below(12));
+        let request = Pull { subscription: subscription.clone(), max, wait, max_bytes, consumer: None };
         let answer = self.send(|reply| Command::Pull(REALM, request, reply));
         if self.random.percent(5) {
             // The consumer is gone before anything reaches it.

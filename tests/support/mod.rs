@@ -10,6 +10,7 @@ pub(crate) mod guests;
 pub(crate) mod policies;
 mod process;
 mod socket;
+mod stream;
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ pub(crate) use broker::{Broker, Folder, Launch};
 pub(crate) use client::{Answer, Client, Delivery};
 pub(crate) use process::Process;
 pub(crate) use socket::Socket;
+pub(crate) use stream::{MSGPACK, Stream};
 
 /// The bound of every wait. It is only reached when something is broken.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

@@ -34,6 +34,10 @@
 //! - [`bad_receipts`]: stale, foreign and random receipts.
 //! - [`access`]: the operator's token, realms, addresses, one process per folder.
 //! - [`shutdown`]: an orderly end answers whoever waits.
+//! - [`streaming`]: deliveries pushed within credit and settled on the same connection.
+//! - [`stream_ends`]: whatever happens to the connection, what it holds is decided at once.
+//! - [`hostile_streams`]: bad frames are answered, and who means harm loses its own connection.
+//! - [`publish_streams`]: batches confirmed in their order.
 //! - [`workspace_policies`]: policies of the workspace whose effect shows only in a broker.
 
 #[path = "../support/mod.rs"]
@@ -50,12 +54,14 @@ mod events;
 mod filters;
 mod flow;
 mod hostile_modules;
+mod hostile_streams;
 mod lab;
 mod life;
 mod modes;
 mod ordering;
 mod payloads;
 mod policy_uploads;
+mod publish_streams;
 mod publishing;
 mod records;
 mod retention;
@@ -72,5 +78,7 @@ mod settings;
 mod shadow;
 mod shutdown;
 mod starts;
+mod stream_ends;
+mod streaming;
 mod timing;
 mod workspace_policies;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::events::Listener;
-use crate::support::{Answer, Broker, Delivery, policies};
+use crate::support::{Answer, Broker, Delivery, Stream, policies};
 
 /// What the requests below need: names, receipts and ids that exist.
 struct World {
@@ -247,7 +247,27 @@ const CASES: &[Case] = &[
             w.broker.post(&format!("/v1/dead-letters/{}/replay", w.dead[1]), &Value::Null)
         }),
     ),
+    Case(
+        "GET /v1/subscriptions/{subscription}/stream",
+        (101, |w| stream(w, "/v1/subscriptions/s/stream")),
+        (404, "subscription_not_found", |w| stream(w, "/v1/subscriptions/missing/stream")),
+    ),
+    Case(
+        "GET /v1/topics/{topic}/stream",
+        (101, |w| stream(w, "/v1/topics/t/stream")),
+        (426, "upgrade_required", |w| w.broker.get("/v1/topics/t/stream")),
+    ),
 ];
+
+fn stream(world: &World, path: &str) -> Answer {
+    match Stream::request(&world.broker, path, None) {
+        Err(answer) => answer,
+        Ok((_, response)) => {
+            let (status, headers) = (response.status().as_u16(), response.headers().clone());
+            Answer { status, headers, body: Vec::new() }
+        }
+    }
+}
 
 fn world() -> World {
     let broker = Broker::start();

@@ -1,11 +1,8 @@
 //! Rule 2: whatever ends an attempt, the policy is asked; there is one path to a decision.
-//!
-//! The fifth cause, `disconnected`, needs a consumer that holds leases over an open connection. Over plain HTTP no such
-//! consumer exists: one that vanishes lets its lease run out. The sandbox's own tests ask policies about it.
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, guests, wait_for};
+use crate::support::{Broker, Stream, guests, wait_for};
 
 /// A policy that says its name in every answer, so that a decision by anybody else is seen.
 fn policy() -> Vec<u8> {
@@ -57,6 +54,20 @@ fn rule_2_nacked_leads_to_a_decision() {
 fn rule_2_lease_expired_leads_to_a_decision() {
     let past = decided(|broker, _| drop(broker.next("s")), json!({ "payload": 1 }));
     assert_eq!((&past["cause"], &past["attempt"]), (&json!("lease_expired"), &json!(1)));
+}
+
+/// A stream that goes asks the policy about what it held, long before its lease would run out.
+#[test]
+fn rule_2_disconnected_leads_to_a_decision() {
+    let end = |broker: &Broker, _: &str| {
+        broker.change("s", &json!({ "lease": "1h" }));
+        let mut stream = Stream::consume(broker, "s");
+        stream.credit(1);
+        stream.deliveries(1);
+    };
+    let past = decided(end, json!({ "payload": 1 }));
+    assert_eq!((&past["cause"], &past["attempt"]), (&json!("disconnected"), &json!(1)));
+    assert_eq!(past["detail"], "connection_lost");
 }
 
 /// A release asks the policy too.

@@ -50,6 +50,9 @@ pub(super) struct Arguments {
     /// Threads that run policies.
     #[arg(long, env = "BROKER_POLICY_THREADS", default_value_t = EVALUATORS)]
     policy_threads: NonZeroUsize,
+    /// How long a stream may go without a sign of its client, which is pinged in between, before its leases end.
+    #[arg(long, env = "BROKER_STREAM_IDLE", value_parser = humantime::parse_duration, default_value = "60s")]
+    stream_idle: Duration,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
@@ -84,7 +87,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let access =
         if arguments.no_auth { Access::Open } else { Access::Token(operator_token(&arguments.data_dir)?) };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(arguments.listen, access, &broker, &dispatcher))?;
+    let app = App::new(broker.clone(), access).with_stream_idle(arguments.stream_idle);
+    runtime.block_on(serve(arguments.listen, app, &broker, &dispatcher))?;
     broker.stop();
     drop(runtime);
     // Before the handle goes: policies that are being loaded may wait for the dispatcher, and ending waits for them.
@@ -110,18 +114,12 @@ fn this_executable() -> io::Result<PathBuf> {
     Ok(if cfg!(target_os = "linux") { PathBuf::from("/proc/self/exe") } else { name })
 }
 
-async fn serve(
-    listen: SocketAddr,
-    access: Access,
-    broker: &Broker,
-    dispatcher: &Dispatcher,
-) -> io::Result<()> {
+async fn serve(listen: SocketAddr, app: App, broker: &Broker, dispatcher: &Dispatcher) -> io::Result<()> {
     let refused =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {listen}: {error}"));
     let server = Server::bind(listen).await.map_err(refused)?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let app = App::new(broker.clone(), access);
     announce(server.address()?)?;
     let stop = async {
         tokio::select! {
@@ -130,7 +128,7 @@ async fn serve(
             () = storage_failed(dispatcher) => {}
         }
     };
-    server.run(router(app), stop, broker.drain()).await;
+    server.run(router(app.clone()), stop, broker.drain(), app.streams_gone()).await;
     Ok(())
 }
 

@@ -77,6 +77,8 @@ pub const MAX_TOPICS: usize = 10_000;
 pub const MAX_SUBSCRIPTIONS_PER_TOPIC: usize = 1_000;
 /// Long polls waiting on one subscription.
 pub const MAX_WAITERS: usize = 1_000;
+/// Payload bytes of one pull, give or take one message.
+pub const MAX_PULL_BYTES: usize = 4 * 1024 * KIB;
 /// How long one pull may wait; longer ones are cut to it.
 pub const MAX_WAIT: Duration = Duration::from_secs(60);
 /// The longest delay of anything: a retry, a publish, a time to live.
@@ -117,3 +119,19 @@ pub const MAX_PROBES: u32 = 1_000;
 pub const MAX_PAGE: usize = 1_000;
 /// Items of one page unless the request says otherwise.
 pub const DEFAULT_PAGE: usize = 100;
+/// Streams of one broker at a time, of consumers and publishers together: no more than can wait on one subscription.
+pub const MAX_STREAMS: usize = MAX_WAITERS;
+/// A frame of a stream: as much as a request.
+pub const MAX_FRAME_BYTES: usize = MAX_BODY_BYTES;
+/// Payload bytes of one frame of deliveries, give or take one message: what a stream holds for a slow reader.
+pub const MAX_DELIVERIES_BYTES: usize = 1024 * KIB;
+/// Frames of one stream that are not answered yet; behind them no more is read.
+pub const MAX_UNANSWERED_FRAMES: usize = 64;
+/// The id of a frame.
+pub const MAX_FRAME_ID_BYTES: usize = 128;
+/// Credit of one stream in messages: more leases than a subscription can have are never used.
+pub const MAX_CREDIT_MESSAGES: u32 = MAX_IN_FLIGHT;
+/// Credit of one stream in payload bytes.
+pub const MAX_CREDIT_BYTES: u64 = 1024 * 1024 * KIB as u64;
+/// How long a stream may go without a sign of its client unless the broker is told otherwise.
+pub const DEFAULT_STREAM_IDLE: Duration = Duration::from_secs(60);

@@ -325,6 +325,8 @@ pub struct Pull {
     pub wait: Duration,
     /// Who asks, where consumers are told apart.
     pub consumer: Option<Arc<str>>,
+    /// Payload bytes, give or take one message.
+    pub max_bytes: usize,
 }
 
 /// A delivery under a lease.

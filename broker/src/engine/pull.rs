@@ -11,7 +11,7 @@ use super::{Engine, Reply, or_refuse};
 use crate::domain::delivery::Delivery;
 use crate::domain::failure::{Cause, Failure};
 use crate::domain::id::{RealmId, Sequence, SubscriptionId};
-use crate::domain::limits::{LIVE_LINGER, MAX_WAIT, MAX_WAITERS};
+use crate::domain::limits::{LIVE_LINGER, MAX_PULL_BYTES, MAX_WAIT, MAX_WAITERS};
 use crate::domain::message::Message;
 use crate::domain::time::Timestamp;
 use crate::store::row::{Ending, Row as _};
@@ -27,8 +27,6 @@ const PASS_ROWS: usize = 1_000;
 const TURN_ROWS: usize = 20_000;
 /// Rows that the lease of a delivery that waited changes.
 const CHANGES_OF_A_LEASE: usize = 3;
-/// Payload bytes of one answer, give or take one message.
-const MAX_PULL_BYTES: usize = 4 * 1024 * 1024;
 
 /// Deliveries on their way to the one who waits for them, once their leases are applied.
 pub(super) struct Delivered {
@@ -56,8 +54,9 @@ impl Engine {
             subscription.cursor.next =
                 self.topics.get(&subscription.row.topic).map_or(1, |topic| topic.head.next);
         }
-        let Pull { max, consumer, .. } = request;
-        subscription.waiters.push_back(Waiter { max, until, consumer, reply });
+        let Pull { max, max_bytes, consumer, .. } = request;
+        let max_bytes = max_bytes.clamp(1, MAX_PULL_BYTES);
+        subscription.waiters.push_back(Waiter { max, max_bytes, until, consumer, reply });
         self.touch(id);
     }
 
@@ -79,9 +78,10 @@ impl Engine {
                 }
                 break;
             }
-            let consumer = subscription.waiters.get(place).and_then(|waiter| waiter.consumer.clone());
+            let Some(waiter) = subscription.waiters.get(place) else { break };
+            let taker = Taker { consumer: waiter.consumer.clone(), max_bytes: waiter.max_bytes };
             let mut commit = Commit::with_capacity(want * CHANGES_OF_A_LEASE);
-            let Taken { granted, more, looked_at } = self.take(id, want, consumer, &mut commit)?;
+            let Taken { granted, more, looked_at } = self.take(id, want, taker, &mut commit)?;
             self.pending.push(commit);
             budget.rows = budget.rows.saturating_sub(looked_at);
             self.changed_subscriptions.insert(id);
@@ -122,7 +122,7 @@ impl Engine {
         &mut self,
         id: SubscriptionId,
         want: usize,
-        consumer: Option<Arc<str>>,
+        taker: Taker,
         commit: &mut Commit,
     ) -> Result<Taken, StoreError> {
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(Taken::default()) };
@@ -132,7 +132,7 @@ impl Engine {
             Turn::Fresh => Turn::Due,
         };
         let granted = Vec::with_capacity(want);
-        let mut batch = Batch { granted, consumer, bytes: 0, more: false, looked_at: 0 };
+        let mut batch = Batch { granted, taker, bytes: 0, more: false, looked_at: 0 };
         let share = want.div_ceil(2);
         match first {
             Turn::Due => {
@@ -243,13 +243,20 @@ impl Engine {
         let limit = if passes { left + PASS_ROWS } else { left };
         let range = key::message(subscription.realm, subscription.row.topic, next)
             ..key::message(subscription.realm, subscription.row.topic, end);
+        let mut room = batch.taker.max_bytes - batch.bytes;
         let mut read = Vec::with_capacity(limit);
         for row in self.store.scan(Keyspace::Messages, range).take(limit) {
             let (key, value) = row?;
             let sequence = key::read_sequence(&key);
             let sequence =
                 sequence.ok_or_else(|| StoreError::Corrupt("a key of messages is too short".to_owned()))?;
+            let bytes = value.len();
             read.push((sequence, value));
+            // What is read beyond is read in vain.
+            if bytes >= room {
+                break;
+            }
+            room -= bytes;
         }
         let Some((last, _)) = read.last() else {
             return Err(StoreError::Corrupt(format!("messages from {next} on are gone")));
@@ -359,7 +366,7 @@ impl Engine {
             if delivery.replays == 0 {
                 self.messages.insert(id, Arc::clone(&message));
             }
-            let consumer = batch.consumer.clone();
+            let consumer = batch.taker.consumer.clone();
             let held = Held { key, consumer, ..Held::new(delivery, Stored::Leased) };
             subscription.hold(at.sequence, held);
         }
@@ -492,10 +499,16 @@ impl Budget {
     }
 }
 
+/// Whoever a pull is for, and the payload bytes that it takes.
+struct Taker {
+    consumer: Option<Arc<str>>,
+    max_bytes: usize,
+}
+
 /// Leases being granted to one pull.
 struct Batch {
     granted: Vec<Granted>,
-    consumer: Option<Arc<str>>,
+    taker: Taker,
     bytes: usize,
     more: bool,
     looked_at: usize,
@@ -503,6 +516,6 @@ struct Batch {
 
 impl Batch {
     fn takes(&self, want: usize) -> bool {
-        self.granted.len() < want && self.bytes < MAX_PULL_BYTES
+        self.granted.len() < want && self.bytes < self.taker.max_bytes
     }
 }

@@ -125,6 +125,7 @@ pub(super) struct Waiter {
     pub(super) until: Timestamp,
     pub(super) consumer: Option<Arc<str>>,
     pub(super) reply: Reply<Vec<Granted>>,
+    pub(super) max_bytes: usize,
 }
 
 impl Waiter {

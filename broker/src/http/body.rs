@@ -39,18 +39,26 @@ impl Format {
         }
     }
 
-    /// An answer in this format.
-    pub(super) fn answer<T: Serialize>(self, status: StatusCode, value: &T) -> Response {
-        let body = match self {
+    /// A value in this format.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Internal`] if it cannot be written.
+    pub(super) fn write<T: Serialize>(self, value: &T) -> Result<Vec<u8>, Problem> {
+        let written = match self {
             Self::Json => serde_json::to_vec(value).map_err(|error| error.to_string()),
             Self::MessagePack => rmp_serde::to_vec_named(value).map_err(|error| error.to_string()),
         };
-        match body {
+        written.map_err(|error| Problem::new(ErrorCode::Internal, error))
+    }
+
+    /// An answer in this format.
+    pub(super) fn answer<T: Serialize>(self, status: StatusCode, value: &T) -> Response {
+        match self.write(value) {
             Ok(body) => {
                 let media_type = HeaderValue::from_static(self.media_type());
                 (status, [(header::CONTENT_TYPE, media_type)], body).into_response()
             }
-            Err(error) => Problem::new(ErrorCode::Internal, error).into_response(),
+            Err(problem) => problem.into_response(),
         }
     }
 

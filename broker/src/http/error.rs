@@ -94,6 +94,8 @@ pub enum ErrorCode {
     SubscriptionNotFound,
     /// Too many clients listen to events.
     TooManyListeners,
+    /// Too many streams are open.
+    TooManyStreams,
     /// Too many simulations and backtests wait already.
     TooManyTrials,
     /// Too many pulls wait on the subscription.
@@ -108,6 +110,8 @@ pub enum ErrorCode {
     Unauthorized,
     /// The body's media type is not one that this route takes.
     UnsupportedMediaType,
+    /// The route is a WebSocket, and the request does not ask for one.
+    UpgradeRequired,
 }
 
 impl ErrorCode {
@@ -156,6 +160,7 @@ impl ErrorCode {
             Self::StaleReceipt => "stale_receipt",
             Self::SubscriptionNotFound => "subscription_not_found",
             Self::TooManyListeners => "too_many_listeners",
+            Self::TooManyStreams => "too_many_streams",
             Self::TooManyTrials => "too_many_trials",
             Self::TooManyWaiters => "too_many_waiters",
             Self::TopicDiffers => "topic_differs",
@@ -163,6 +168,7 @@ impl ErrorCode {
             Self::TopicNotFound => "topic_not_found",
             Self::Unauthorized => "unauthorized",
             Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::UpgradeRequired => "upgrade_required",
         }
     }
 
@@ -212,9 +218,10 @@ impl ErrorCode {
             Self::InvalidFilter | Self::InvalidParams | Self::InvalidPolicy | Self::InvalidSetting => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            Self::TooManyListeners | Self::TooManyTrials | Self::TooManyWaiters => {
+            Self::TooManyListeners | Self::TooManyStreams | Self::TooManyTrials | Self::TooManyWaiters => {
                 StatusCode::TOO_MANY_REQUESTS
             }
+            Self::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -229,6 +236,7 @@ impl ErrorCode {
                 | Self::RequestTimeout
                 | Self::ShuttingDown
                 | Self::TooManyListeners
+                | Self::TooManyStreams
                 | Self::TooManyTrials
                 | Self::TooManyWaiters
         )
@@ -297,6 +305,7 @@ impl IntoResponse for Problem {
             self.code,
             ErrorCode::ShuttingDown
                 | ErrorCode::TooManyListeners
+                | ErrorCode::TooManyStreams
                 | ErrorCode::TooManyTrials
                 | ErrorCode::TooManyWaiters
         ) {
@@ -304,6 +313,9 @@ impl IntoResponse for Problem {
         }
         if self.code == ErrorCode::Unauthorized {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.code == ErrorCode::UpgradeRequired {
+            headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         }
         response.extensions_mut().insert(self);
         response

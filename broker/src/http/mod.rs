@@ -24,12 +24,14 @@ mod settle;
 mod shadow;
 mod shape;
 pub(crate) mod simulate;
+mod stream;
 mod subscriptions;
 mod topics;
 mod wire;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -55,12 +57,26 @@ pub struct App {
     pub access: Arc<Access>,
     /// Room for those who listen to events.
     listeners: Arc<Semaphore>,
+    streams: stream::Streams,
 }
 
 impl App {
     /// Over a broker, for those whom `access` lets in.
     pub fn new(broker: Broker, access: Access) -> Self {
-        Self { broker, access: Arc::new(access), listeners: events::room() }
+        let streams = stream::Streams::default();
+        Self { broker, access: Arc::new(access), listeners: events::room(), streams }
+    }
+
+    /// With streams that end after so long without a sign of their client.
+    #[must_use]
+    pub fn with_stream_idle(mut self, idle: Duration) -> Self {
+        self.streams.idle = idle;
+        self
+    }
+
+    /// Waits until every stream has ended.
+    pub async fn streams_gone(&self) {
+        self.streams.gone().await;
     }
 }
 
@@ -119,6 +135,8 @@ fn routes() -> Router<App> {
         .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/dead-letters/{id}", get(dead_letters::get).delete(dead_letters::discard))
         .route("/v1/dead-letters/{id}/replay", post(dead_letters::replay))
+        .route("/v1/subscriptions/{subscription}/stream", get(stream::consume))
+        .route("/v1/topics/{topic}/stream", get(stream::publish))
 }
 
 /// A client that asks whether to send (`Expect`) has not begun: its body is not touched before a handler wants it.

@@ -13,18 +13,21 @@ use super::error::ItemError;
 use super::query::Asked;
 use super::wire::{BinaryPayload, GivenDuration, JsonPayload, Pairs, moment, name, some};
 use super::{App, ErrorCode, Problem};
+use crate::dispatch::Awaited;
+use crate::domain::id::RealmId;
 use crate::domain::limits as limit;
-use crate::engine::{Command, Durability, NewMessage, Publish};
+use crate::domain::name::Name;
+use crate::engine::{Command, Durability, NewMessage, Publish, Published};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Batch {
-    messages: Vec<Item>,
+pub(super) struct Batch {
+    pub(super) messages: Vec<Item>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Item {
+pub(super) struct Item {
     #[serde(default, deserialize_with = "some")]
     payload: Option<JsonPayload>,
     payload_base64: Option<BinaryPayload>,
@@ -46,7 +49,7 @@ pub(super) struct PublishQuery {
 }
 
 #[derive(Serialize)]
-struct PublishAnswer {
+pub(super) struct PublishAnswer {
     items: Vec<ItemAnswer>,
     durability: &'static str,
 }
@@ -74,7 +77,7 @@ pub(super) async fn publish(
             no_message_headers(&parts.headers)?;
             let Batch { messages } = parse(spoken, &bytes)?;
             let items = batch(messages)?;
-            let sent = send(&app, topic, items).await?;
+            let sent = send(&app, REALM, topic, items).await?.answer().await?;
             let stored = sent.items.iter().any(|item| matches!(item, ItemAnswer::Accepted { .. }));
             let status = if stored { StatusCode::CREATED } else { StatusCode::UNPROCESSABLE_ENTITY };
             Ok(format.answer(status, &sent))
@@ -120,12 +123,20 @@ fn is_batch(bytes: &[u8]) -> bool {
         || serde_json::from_slice::<Probe>(bytes).is_ok_and(|probe| probe.messages.is_some())
 }
 
-/// Sends the good items and puts the answers where their items were.
-async fn send(
+/// A batch that the broker works on.
+pub(super) struct Publishing {
+    /// In the order of the batch; what is `None` is to come.
+    answers: Vec<Option<ItemAnswer>>,
+    published: Awaited<Published>,
+}
+
+/// Sends the good items.
+pub(super) async fn send(
     app: &App,
-    topic: crate::domain::name::Name,
+    realm: RealmId,
+    topic: Name,
     items: Vec<Result<NewMessage, Problem>>,
-) -> Result<PublishAnswer, Problem> {
+) -> Result<Publishing, Problem> {
     let mut answers: Vec<Option<ItemAnswer>> = Vec::with_capacity(items.len());
     let mut messages = Vec::with_capacity(items.len());
     for item in items {
@@ -137,22 +148,29 @@ async fn send(
             Err(problem) => answers.push(Some(ItemAnswer::Refused { error: problem.into() })),
         }
     }
-    let published =
-        app.broker.call(|reply| Command::Publish(REALM, Publish { topic, messages }, reply)).await?;
-    let mut results = published.results.into_iter();
-    let items = answers.into_iter().filter_map(|refused| {
-        refused.or_else(|| {
-            let result = results.next()?;
-            Some(match result {
-                Ok(id) => id.into(),
-                Err(refusal) => ItemAnswer::Refused { error: Problem::from(refusal).into() },
-            })
-        })
-    });
-    Ok(PublishAnswer { items: items.collect(), durability: durability(published.durability) })
+    let published = app.broker.send(|reply| Command::Publish(realm, Publish { topic, messages }, reply));
+    Ok(Publishing { answers, published: published.await? })
 }
 
-fn batch(items: Vec<Item>) -> Result<Vec<Result<NewMessage, Problem>>, Problem> {
+impl Publishing {
+    /// Puts the answers where their items were.
+    pub(super) async fn answer(self) -> Result<PublishAnswer, Problem> {
+        let published = self.published.await?;
+        let mut results = published.results.into_iter();
+        let items = self.answers.into_iter().filter_map(|refused| {
+            refused.or_else(|| {
+                let result = results.next()?;
+                Some(match result {
+                    Ok(id) => id.into(),
+                    Err(refusal) => ItemAnswer::Refused { error: Problem::from(refusal).into() },
+                })
+            })
+        });
+        Ok(PublishAnswer { items: items.collect(), durability: durability(published.durability) })
+    }
+}
+
+pub(super) fn batch(items: Vec<Item>) -> Result<Vec<Result<NewMessage, Problem>>, Problem> {
     let refuse = |detail: String| Err(Problem::new(ErrorCode::BatchSize, detail));
     if items.is_empty() || items.len() > limit::MAX_BATCH_ITEMS {
         return refuse(format!("a batch has 1 to {} messages", limit::MAX_BATCH_ITEMS));

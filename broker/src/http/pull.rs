@@ -12,7 +12,8 @@ use super::shape::{MessageBody, PayloadAs, message_body};
 use super::wire::{GivenDuration, WireTime, name, optional};
 use super::{App, ErrorCode, Problem};
 use crate::domain::circuit::Circuit;
-use crate::domain::limits::{MAX_BATCH_ITEMS, MAX_CONSUMER_BYTES};
+use crate::domain::id::RealmId;
+use crate::domain::limits::{MAX_BATCH_ITEMS, MAX_CONSUMER_BYTES, MAX_PULL_BYTES};
 use crate::domain::name::Name;
 use crate::engine::{Command, Granted, Pull};
 use crate::store::row::Paused;
@@ -47,7 +48,7 @@ struct PausedAnswer {
 }
 
 #[derive(Serialize)]
-struct DeliveryAnswer<'a> {
+pub(super) struct DeliveryAnswer<'a> {
     /// Absent where the delivery was settled as it was handed out.
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<String>,
@@ -74,11 +75,13 @@ pub(super) async fn pull(
         max,
         wait: optional(body.wait.as_ref(), "wait")?.unwrap_or_default(),
         consumer: body.consumer.as_deref().map(consumer).transpose()?,
+        max_bytes: MAX_PULL_BYTES,
     };
     let name = request.subscription.clone();
     let granted = app.broker.call(|reply| Command::Pull(REALM, request, reply)).await?;
     let paused = if granted.is_empty() { paused(&app, name).await? } else { None };
-    let deliveries = granted.iter().map(|granted| delivery(&app, granted, body.payload_as, format)).collect();
+    let deliveries =
+        granted.iter().map(|granted| delivery(&app, REALM, granted, body.payload_as, format)).collect();
     Ok(format.ok(&PullAnswer { deliveries, paused }))
 }
 
@@ -96,7 +99,7 @@ async fn paused(app: &App, subscription: Name) -> Result<Option<PausedAnswer>, P
 }
 
 /// The name that a consumer gives itself, so that it can be told from others.
-fn consumer(text: &str) -> Result<Arc<str>, Problem> {
+pub(super) fn consumer(text: &str) -> Result<Arc<str>, Problem> {
     if text.is_empty() || text.len() > MAX_CONSUMER_BYTES {
         let detail = format!("consumer: 1 to {MAX_CONSUMER_BYTES} bytes");
         return Err(Problem::new(ErrorCode::InvalidName, detail));
@@ -104,14 +107,15 @@ fn consumer(text: &str) -> Result<Arc<str>, Problem> {
     Ok(text.into())
 }
 
-fn delivery<'a>(
+pub(super) fn delivery<'a>(
     app: &App,
+    realm: RealmId,
     granted: &'a Granted,
     payload_as: PayloadAs,
     format: Format,
 ) -> DeliveryAnswer<'a> {
     DeliveryAnswer {
-        receipt: granted.lease_until.map(|_| granted.receipt.seal(REALM, app.broker.secret())),
+        receipt: granted.lease_until.map(|_| granted.receipt.seal(realm, app.broker.secret())),
         attempt: granted.receipt.attempt,
         failures: granted.failures,
         redelivered: granted.receipt.attempt > 1,

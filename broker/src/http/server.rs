@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::server::conn::http1::UpgradeableConnection;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
 
 /// Connections at a time; one more waits to be accepted.
 const MAX_CONNECTIONS: usize = 4_096;
@@ -45,9 +45,16 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop` is done, then accepts no more, runs `drain` and lets requests in flight finish.
-    pub async fn run(self, router: Router, stop: impl Future<Output = ()>, drain: impl Future<Output = ()>) {
-        let graceful = GracefulShutdown::new();
+    /// Serves until `stop` is done, then accepts no more, runs `drain` and lets requests in flight finish, and
+    /// `upgraded`, which waits for the connections that speak HTTP no longer.
+    pub async fn run(
+        self,
+        router: Router,
+        stop: impl Future<Output = ()>,
+        drain: impl Future<Output = ()>,
+        upgraded: impl Future<Output = ()>,
+    ) {
+        let stopping = watch::Sender::new(false);
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let mut stop = std::pin::pin!(stop);
         loop {
@@ -74,18 +81,35 @@ impl Server {
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
                 .max_buf_size(MAX_HEAD_BYTES)
-                .serve_connection(TokioIo::new(stream), service);
-            let connection = graceful.watch(connection);
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades();
+            let stopping = stopping.subscribe();
             tokio::spawn(async move {
-                // A client that breaks off is its own business.
-                _ = connection.await;
+                serve(connection, stopping).await;
                 drop(permit);
             });
         }
         drop(self.listener);
         drain.await;
-        if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
+        stopping.send_replace(true);
+        let finished = async { tokio::join!(stopping.closed(), upgraded) };
+        if tokio::time::timeout(GRACE, finished).await.is_err() {
             tracing::warn!("some requests did not finish in time");
         }
     }
+}
+
+/// Serves one connection to its end; once the broker stops, that is behind the request in flight.
+async fn serve(
+    connection: UpgradeableConnection<TokioIo<TcpStream>, TowerToHyperService<Router>>,
+    mut stopping: watch::Receiver<bool>,
+) {
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        // A client that breaks off is its own business.
+        _ = connection.as_mut() => return,
+        _ = stopping.wait_for(|stops| *stops) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    _ = connection.await;
 }

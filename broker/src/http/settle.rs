@@ -1,4 +1,6 @@
 //! `POST /v1/subscriptions/{s}/ack`, `nack`, `release` and `extend`: batches of receipts, answered per item.
+//!
+//! A [`Verb`] is one of the four, whether it comes in a request or in a frame of a stream.
 
 use std::time::Duration;
 
@@ -12,15 +14,20 @@ use super::error::ItemError;
 use super::shape::{DecisionBody, decision_body};
 use super::wire::{GivenDuration, WireTime, name, optional};
 use super::{App, ErrorCode, Problem};
+use crate::dispatch::Awaited;
 use crate::domain::decision::cut;
+use crate::domain::delivery::Acked;
 use crate::domain::failure::{Cause, Failure};
+use crate::domain::id::RealmId;
 use crate::domain::limits::{MAX_BATCH_ITEMS, MAX_CLASS_BYTES, MIN_LEASE};
+use crate::domain::name::Name;
 use crate::domain::receipt::Receipt;
-use crate::engine::{Ack, Command, Extend, Nack, SettleError};
+use crate::domain::time::Timestamp;
+use crate::engine::{Ack, Command, Decided, Extend, Nack, Reply, SettleError};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ReceiptsBody {
+struct ReceiptsBody {
     receipts: Vec<String>,
 }
 
@@ -48,7 +55,7 @@ pub(super) struct ExtendItem {
 }
 
 #[derive(Serialize)]
-struct SettleAnswer<T> {
+pub(super) struct SettleAnswer<T> {
     items: Vec<ItemAnswer<T>>,
 }
 
@@ -67,19 +74,19 @@ enum ItemAnswer<T> {
 }
 
 #[derive(Serialize)]
-struct AckedAnswer {
+pub(super) struct AckedAnswer {
     status: &'static str,
     #[serde(skip_serializing_if = "is_false")]
     late: bool,
 }
 
 #[derive(Serialize)]
-struct DecidedAnswer {
+pub(super) struct DecidedAnswer {
     decision: DecisionBody,
 }
 
 #[derive(Serialize)]
-struct ExtendedAnswer {
+pub(super) struct ExtendedAnswer {
     lease_until: WireTime,
 }
 
@@ -92,52 +99,195 @@ pub(super) async fn ack(
     State(app): State<App>,
     Path(subscription): Path<String>,
     format: Format,
-    Given(body): Given<ReceiptsBody>,
+    Given(body): Given<Acks>,
 ) -> Result<Response, Problem> {
-    let subscription = name("subscription", &subscription)?;
-    let batch = open(&app, body.receipts.into_iter().map(|receipt| (receipt, Ok(()))))?;
-    let receipts = batch.good.iter().map(|(receipt, ())| *receipt).collect();
-    let request = Ack { subscription, receipts };
-    let results = app.broker.call(|reply| Command::Ack(REALM, request, reply)).await?;
-    let acked = |acked: crate::domain::delivery::Acked| AckedAnswer { status: "acked", late: acked.late };
-    Ok(format.ok(&batch.items.answer(results, acked)))
+    settle(&app, REALM, &subscription, body, format).await
 }
 
 pub(super) async fn nack(
     State(app): State<App>,
     Path(subscription): Path<String>,
     format: Format,
-    Given(body): Given<ItemsBody<NackItem>>,
+    Given(body): Given<Nacks>,
 ) -> Result<Response, Problem> {
-    let items = body.items.into_iter().map(|item| {
-        let failure = failure(&item);
-        (item.receipt, failure)
-    });
-    end(&app, &subscription, items, format).await
+    settle(&app, REALM, &subscription, body, format).await
 }
 
 pub(super) async fn release(
     State(app): State<App>,
     Path(subscription): Path<String>,
     format: Format,
-    Given(body): Given<ReceiptsBody>,
+    Given(body): Given<Releases>,
 ) -> Result<Response, Problem> {
-    let items = body.receipts.into_iter().map(|receipt| (receipt, Ok(Failure::of(Cause::Released))));
-    end(&app, &subscription, items, format).await
+    settle(&app, REALM, &subscription, body, format).await
 }
 
 pub(super) async fn extend(
     State(app): State<App>,
     Path(subscription): Path<String>,
     format: Format,
-    Given(body): Given<ItemsBody<ExtendItem>>,
+    Given(body): Given<Extensions>,
 ) -> Result<Response, Problem> {
-    let subscription = name("subscription", &subscription)?;
-    let items = body.items.into_iter().map(|item| (item.receipt, lease(item.lease.as_ref())));
-    let Opened { good, items } = open(&app, items)?;
-    let request = Extend { subscription, items: good };
-    let results = app.broker.call(|reply| Command::Extend(REALM, request, reply)).await?;
-    Ok(format.ok(&items.answer(results, |until| ExtendedAnswer { lease_until: WireTime(until) })))
+    settle(&app, REALM, &subscription, body, format).await
+}
+
+async fn settle<V: Verb>(
+    app: &App,
+    realm: RealmId,
+    subscription: &str,
+    body: V,
+    format: Format,
+) -> Result<Response, Problem> {
+    let subscription = name("subscription", subscription)?;
+    let settling = open(app, realm, body)?.send(app, realm, subscription.clone()).await?;
+    let results = settling.results.await?;
+    Ok(format.ok(&settling.items.answer(results, |done| V::show(&subscription, done))))
+}
+
+/// A batch of one verb: what is asked of each receipt, and how that is put to the broker and answered.
+pub(super) trait Verb: Send + 'static {
+    /// What is asked beside the receipt.
+    type Asked: Send + 'static;
+    /// What the broker says.
+    type Done: Send + 'static;
+    /// What the client is told.
+    type Shown: Serialize;
+
+    fn items(self) -> impl Iterator<Item = (String, Result<Self::Asked, Problem>)>;
+
+    fn command(
+        realm: RealmId,
+        subscription: Name,
+        good: Vec<(Receipt, Self::Asked)>,
+        reply: Reply<Vec<Settled<Self>>>,
+    ) -> Command;
+
+    fn show(subscription: &Name, done: Self::Done) -> Self::Shown;
+
+    /// Until when the delivery is held now; `None` if its lease is over.
+    fn lease(_: &Self::Done) -> Option<Timestamp> {
+        None
+    }
+}
+
+/// What became of one receipt.
+pub(super) type Settled<V> = Result<<V as Verb>::Done, SettleError>;
+
+/// Deliveries that are done.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct Acks(ReceiptsBody);
+
+impl Verb for Acks {
+    type Asked = ();
+    type Done = Acked;
+    type Shown = AckedAnswer;
+
+    fn items(self) -> impl Iterator<Item = (String, Result<(), Problem>)> {
+        self.0.receipts.into_iter().map(|receipt| (receipt, Ok(())))
+    }
+
+    fn command(
+        realm: RealmId,
+        subscription: Name,
+        good: Vec<(Receipt, ())>,
+        reply: Reply<Vec<Settled<Self>>>,
+    ) -> Command {
+        let receipts = good.into_iter().map(|(receipt, ())| receipt).collect();
+        Command::Ack(realm, Ack { subscription, receipts }, reply)
+    }
+
+    fn show(_: &Name, acked: Acked) -> AckedAnswer {
+        AckedAnswer { status: "acked", late: acked.late }
+    }
+}
+
+/// Attempts that ended badly; the answer says what was decided.
+pub(super) type Nacks = ItemsBody<NackItem>;
+
+impl Verb for Nacks {
+    type Asked = Failure;
+    type Done = Decided;
+    type Shown = DecidedAnswer;
+
+    fn items(self) -> impl Iterator<Item = (String, Result<Failure, Problem>)> {
+        self.items.into_iter().map(|item| {
+            let failure = failure(&item);
+            (item.receipt, failure)
+        })
+    }
+
+    fn command(
+        realm: RealmId,
+        subscription: Name,
+        items: Vec<(Receipt, Failure)>,
+        reply: Reply<Vec<Settled<Self>>>,
+    ) -> Command {
+        Command::Nack(realm, Nack { subscription, items }, reply)
+    }
+
+    fn show(subscription: &Name, decided: Decided) -> DecidedAnswer {
+        let next = decided.next_attempt_at.map(WireTime);
+        DecidedAnswer { decision: decision_body(subscription.as_str(), decided.decision, next) }
+    }
+}
+
+/// Deliveries that are given back; the answer says what was decided.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(super) struct Releases(ReceiptsBody);
+
+impl Verb for Releases {
+    type Asked = Failure;
+    type Done = Decided;
+    type Shown = DecidedAnswer;
+
+    fn items(self) -> impl Iterator<Item = (String, Result<Failure, Problem>)> {
+        self.0.receipts.into_iter().map(|receipt| (receipt, Ok(Failure::of(Cause::Released))))
+    }
+
+    fn command(
+        realm: RealmId,
+        subscription: Name,
+        items: Vec<(Receipt, Failure)>,
+        reply: Reply<Vec<Settled<Self>>>,
+    ) -> Command {
+        Command::Nack(realm, Nack { subscription, items }, reply)
+    }
+
+    fn show(subscription: &Name, decided: Decided) -> DecidedAnswer {
+        Nacks::show(subscription, decided)
+    }
+}
+
+/// Leases whose deadline moves.
+pub(super) type Extensions = ItemsBody<ExtendItem>;
+
+impl Verb for Extensions {
+    type Asked = Option<Duration>;
+    type Done = Timestamp;
+    type Shown = ExtendedAnswer;
+
+    fn items(self) -> impl Iterator<Item = (String, Result<Option<Duration>, Problem>)> {
+        self.items.into_iter().map(|item| (item.receipt, lease(item.lease.as_ref())))
+    }
+
+    fn command(
+        realm: RealmId,
+        subscription: Name,
+        items: Vec<(Receipt, Option<Duration>)>,
+        reply: Reply<Vec<Settled<Self>>>,
+    ) -> Command {
+        Command::Extend(realm, Extend { subscription, items }, reply)
+    }
+
+    fn show(_: &Name, until: Timestamp) -> ExtendedAnswer {
+        ExtendedAnswer { lease_until: WireTime(until) }
+    }
+
+    fn lease(until: &Timestamp) -> Option<Timestamp> {
+        Some(*until)
+    }
 }
 
 fn lease(given: Option<&GivenDuration>) -> Result<Option<Duration>, Problem> {
@@ -147,23 +297,6 @@ fn lease(given: Option<&GivenDuration>) -> Result<Option<Duration>, Problem> {
         return Err(Problem::new(ErrorCode::InvalidDuration, detail));
     }
     Ok(lease)
-}
-
-/// Ends attempts badly or gives them back; the answer says what was decided.
-async fn end(
-    app: &App,
-    subscription: &str,
-    given: impl Iterator<Item = (String, Result<Failure, Problem>)>,
-    format: Format,
-) -> Result<Response, Problem> {
-    let name = name("subscription", subscription)?;
-    let Opened { good, items } = open(app, given)?;
-    let request = Nack { subscription: name, items: good };
-    let results = app.broker.call(|reply| Command::Nack(REALM, request, reply)).await?;
-    let answer = items.answer(results, |decided| DecidedAnswer {
-        decision: decision_body(subscription, decided.decision, decided.next_attempt_at.map(WireTime)),
-    });
-    Ok(format.ok(&answer))
 }
 
 fn failure(item: &NackItem) -> Result<Failure, Problem> {
@@ -184,22 +317,26 @@ fn failure(item: &NackItem) -> Result<Failure, Problem> {
 }
 
 /// A batch whose receipts were opened: what goes on to the broker, and where the answers belong.
-struct Opened<T> {
-    good: Vec<(Receipt, T)>,
+pub(super) struct Opened<V: Verb> {
+    pub(super) good: Vec<(Receipt, V::Asked)>,
     items: Items,
 }
 
-/// The receipts in the order they were given, each with its error if it has one already.
-struct Items(Vec<(String, Option<Problem>)>);
+/// A batch that the broker works on.
+pub(super) struct Settling<V: Verb> {
+    /// What becomes of the good receipts, in their order.
+    pub(super) results: Awaited<Vec<Settled<V>>>,
+    pub(super) items: Items,
+}
 
-fn open<T>(
-    app: &App,
-    given: impl Iterator<Item = (String, Result<T, Problem>)>,
-) -> Result<Opened<T>, Problem> {
+/// The receipts in the order they were given, each with its error if it has one already.
+pub(super) struct Items(Vec<(String, Option<Problem>)>);
+
+pub(super) fn open<V: Verb>(app: &App, realm: RealmId, body: V) -> Result<Opened<V>, Problem> {
     let mut good = Vec::new();
     let mut items = Vec::new();
-    for (text, value) in given.take(MAX_BATCH_ITEMS + 1) {
-        let receipt = Receipt::open(&text, REALM, app.broker.secret());
+    for (text, value) in body.items().take(MAX_BATCH_ITEMS + 1) {
+        let receipt = Receipt::open(&text, realm, app.broker.secret());
         let opened = receipt.map_err(|_| Problem::from(SettleError::InvalidReceipt));
         let problem = match opened.and_then(|receipt| Ok((receipt, value?))) {
             Ok(item) => {
@@ -217,8 +354,24 @@ fn open<T>(
     Ok(Opened { good, items: Items(items) })
 }
 
+impl<V: Verb> Opened<V> {
+    pub(super) async fn send(
+        self,
+        app: &App,
+        realm: RealmId,
+        subscription: Name,
+    ) -> Result<Settling<V>, Problem> {
+        let results = app.broker.send(|reply| V::command(realm, subscription, self.good, reply)).await?;
+        Ok(Settling { results, items: self.items })
+    }
+}
+
 impl Items {
-    fn answer<R, T>(self, results: Vec<Result<R, SettleError>>, convert: impl Fn(R) -> T) -> SettleAnswer<T> {
+    pub(super) fn answer<R, T>(
+        self,
+        results: Vec<Result<R, SettleError>>,
+        convert: impl Fn(R) -> T,
+    ) -> SettleAnswer<T> {
         let mut results = results.into_iter();
         let items = self.0.into_iter().map(|(receipt, problem)| {
             let result = match problem {
