@@ -7,6 +7,7 @@
 mod audit;
 mod drain;
 mod model;
+mod names;
 mod pending;
 mod policies;
 mod random;

@@ -10,6 +10,8 @@
 //! - [`rule_6_faults`]: a broken policy loses nothing, and is taken out of service.
 //! - [`rule_7_purity`]: a policy sees what it is shown and nothing else.
 //! - [`publishing`]: raw bodies, batches, MessagePack; what is refused leaves nothing behind.
+//! - [`publishing_dedup`]: what is sent again is stored once.
+//! - [`publishing_quotas`]: what is full refuses publishes, drops nothing and counts exactly.
 //! - [`payloads`]: bytes and attributes come back as they were given.
 //! - [`timing`]: delays, times to live, long polls.
 //! - [`settings`]: create, replace, change, list and delete topics and subscriptions.
@@ -46,6 +48,8 @@ mod life;
 mod payloads;
 mod policy_uploads;
 mod publishing;
+mod publishing_dedup;
+mod publishing_quotas;
 mod records;
 mod revisions;
 mod routes;

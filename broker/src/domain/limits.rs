@@ -105,3 +105,10 @@ pub const MAX_PROBES: u32 = 1_000;
 pub const MAX_PAGE: usize = 1_000;
 /// Items of one page unless the request says otherwise.
 pub const DEFAULT_PAGE: usize = 100;
+/// How long a topic remembers the ids that publishers give their messages, unless it says otherwise: longer than any
+/// client tries again.
+pub const DEFAULT_DEDUP_WINDOW: Duration = Duration::from_secs(2 * MINUTE);
+/// The longest `dedup_window`: each id is two rows until it has passed.
+pub const MAX_DEDUP_WINDOW: Duration = Duration::from_secs(7 * DAY);
+/// The id that a publisher gives a message. It is kept as a hash.
+pub const MAX_DEDUP_ID_BYTES: usize = 256;

@@ -7,6 +7,7 @@
 pub mod circuit;
 pub mod context;
 pub mod decision;
+pub mod dedup;
 pub mod delivery;
 pub mod digest;
 pub mod failure;
@@ -14,6 +15,7 @@ pub mod id;
 pub mod limits;
 pub mod message;
 pub mod name;
+pub mod quota;
 pub mod receipt;
 pub mod record;
 pub mod settings;

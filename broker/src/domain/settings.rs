@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::decision::Bounds;
 use super::limits as limit;
 use super::name::Name;
+use super::quota::Quota;
 
 /// Settings of a topic.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,11 +14,20 @@ pub struct TopicSettings {
     pub keep_acked: Duration,
     /// The largest payload accepted.
     pub max_message_bytes: usize,
+    /// How long the ids that publishers give their messages are remembered; zero for not at all.
+    pub dedup_window: Duration,
+    /// How much it may keep.
+    pub quota: Quota,
 }
 
 impl Default for TopicSettings {
     fn default() -> Self {
-        Self { keep_acked: limit::DEFAULT_KEEP_ACKED, max_message_bytes: limit::DEFAULT_MESSAGE_BYTES }
+        Self {
+            keep_acked: limit::DEFAULT_KEEP_ACKED,
+            max_message_bytes: limit::DEFAULT_MESSAGE_BYTES,
+            dedup_window: limit::DEFAULT_DEDUP_WINDOW,
+            quota: Quota::default(),
+        }
     }
 }
 
@@ -110,7 +120,10 @@ impl TopicSettings {
     /// The first one that is not.
     pub fn validate(&self) -> Result<(), InvalidSetting> {
         between("keep_acked", self.keep_acked, Duration::ZERO, limit::MAX_DELAY)?;
-        number("max_message_bytes", self.max_message_bytes as u64, limit::MAX_MESSAGE_BYTES as u64)
+        number("max_message_bytes", self.max_message_bytes as u64, limit::MAX_MESSAGE_BYTES as u64)?;
+        between("dedup_window", self.dedup_window, Duration::ZERO, limit::MAX_DEDUP_WINDOW)?;
+        number("max_messages", self.quota.max_messages.unwrap_or(1), u64::MAX)?;
+        number("max_bytes", self.quota.max_bytes.unwrap_or(1), u64::MAX)
     }
 }
 

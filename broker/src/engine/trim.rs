@@ -3,6 +3,7 @@
 use super::{Engine, STEP_ROWS, TRIM_EVERY};
 use crate::domain::id::{Sequence, SubscriptionId, TopicId};
 use crate::domain::message::Message;
+use crate::domain::quota::Usage;
 use crate::store::row::Row as _;
 use crate::store::{Commit, Keyspace, StoreError, key};
 
@@ -31,7 +32,7 @@ impl Engine {
         let keep = topic.row.settings.keep_acked;
         let mut commit = Commit::default();
         let mut expired = Vec::new();
-        let mut removed = 0;
+        let mut removed = Usage::default();
         let mut next = first;
         // When the oldest message left has served its time; later looks find the rest.
         let mut again = self.now + TRIM_EVERY;
@@ -51,9 +52,9 @@ impl Engine {
                 commit.delete(Keyspace::Expiries, key::expiry(realm, id, at, sequence));
                 expired.push((at, sequence));
             }
-            removed += 1;
+            removed.add(message.kept_bytes());
         }
-        if removed == STEP_ROWS {
+        if removed.messages == STEP_ROWS as u64 {
             again = self.now;
         }
         for subscription in &topic.subscriptions {
@@ -69,6 +70,8 @@ impl Engine {
                 topic.expiries.remove(at, sequence);
             }
             topic.head.first = next;
+            topic.head.bytes = topic.head.bytes.saturating_sub(removed.bytes);
+            self.usage.entry(realm).or_default().remove(removed);
             topic.trim_at = (next < topic.head.next).then_some(again);
             self.changed_topics.insert(id);
         }
@@ -99,6 +102,9 @@ impl Engine {
         self.expire_messages(id)?;
         if self.topics.get(&id).is_some_and(|topic| topic.trim_at.is_some_and(|at| at <= self.now)) {
             self.trim(id)?;
+        }
+        if self.topics.get(&id).is_some_and(|topic| topic.forget_at.is_some_and(|at| at <= self.now)) {
+            self.forget_ids(id)?;
         }
         self.wake_topic(id);
         Ok(())

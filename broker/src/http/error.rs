@@ -16,6 +16,8 @@ pub enum ErrorCode {
     BodyTooLarge,
     /// There is no such dead letter.
     DeadLetterNotFound,
+    /// The id of the publisher's was given to a message with another payload.
+    DedupConflict,
     /// The broker failed; its log says how.
     Internal,
     /// An attribute's name or value, or their number, is not allowed.
@@ -66,6 +68,8 @@ pub enum ErrorCode {
     PolicyChanged,
     /// The upload is larger than a policy may be.
     PolicyTooLarge,
+    /// The topic or the realm keeps as much as it may.
+    QuotaExceeded,
     /// There is no such realm.
     RealmNotFound,
     /// There is no such recorded failure, or it is gone.
@@ -111,6 +115,7 @@ impl ErrorCode {
             Self::BatchSize => "batch_size",
             Self::BodyTooLarge => "body_too_large",
             Self::DeadLetterNotFound => "dead_letter_not_found",
+            Self::DedupConflict => "dedup_conflict",
             Self::Internal => "internal",
             Self::InvalidAttribute => "invalid_attribute",
             Self::InvalidBody => "invalid_body",
@@ -136,6 +141,7 @@ impl ErrorCode {
             Self::NothingRecorded => "nothing_recorded",
             Self::PolicyChanged => "policy_changed",
             Self::PolicyTooLarge => "policy_too_large",
+            Self::QuotaExceeded => "quota_exceeded",
             Self::RealmNotFound => "realm_not_found",
             Self::RecordNotFound => "record_not_found",
             Self::RequestTimeout => "request_timeout",
@@ -184,7 +190,8 @@ impl ErrorCode {
             | Self::TopicNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::LimitReached
+            Self::DedupConflict
+            | Self::LimitReached
             | Self::MaxLeaseExceeded
             | Self::NoEarlierRevision
             | Self::NothingRecorded
@@ -201,12 +208,17 @@ impl ErrorCode {
             Self::InvalidParams | Self::InvalidPolicy | Self::InvalidSetting => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            Self::TooManyListeners | Self::TooManyTrials | Self::TooManyWaiters => {
+            Self::QuotaExceeded | Self::TooManyListeners | Self::TooManyTrials | Self::TooManyWaiters => {
                 StatusCode::TOO_MANY_REQUESTS
             }
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         }
+    }
+
+    /// Whether the broker has no room or no time for it now: the answer says when to try again.
+    pub(super) fn is_for_now(self) -> bool {
+        matches!(self.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
     }
 
     /// Whether the same request can succeed later.
@@ -215,6 +227,7 @@ impl ErrorCode {
             self,
             Self::Internal
                 | Self::PolicyChanged
+                | Self::QuotaExceeded
                 | Self::RequestTimeout
                 | Self::ShuttingDown
                 | Self::TooManyListeners
@@ -223,6 +236,9 @@ impl ErrorCode {
         )
     }
 }
+
+/// When to try again where it is only for now that the broker cannot: in seconds.
+pub(super) const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// An error on its way to a client: RFC 9457.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -282,14 +298,8 @@ impl IntoResponse for Problem {
         let mut response = self.code.status().into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if matches!(
-            self.code,
-            ErrorCode::ShuttingDown
-                | ErrorCode::TooManyListeners
-                | ErrorCode::TooManyTrials
-                | ErrorCode::TooManyWaiters
-        ) {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        if self.code.is_for_now() {
+            headers.insert(header::RETRY_AFTER, RETRY_AFTER);
         }
         if self.code == ErrorCode::Unauthorized {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -320,6 +330,8 @@ impl From<Refusal> for Problem {
             Refusal::LimitReached { .. } => ErrorCode::LimitReached,
             Refusal::TooManyWaiters(_) => ErrorCode::TooManyWaiters,
             Refusal::ShuttingDown => ErrorCode::ShuttingDown,
+            Refusal::DedupConflict(_) => ErrorCode::DedupConflict,
+            Refusal::TopicFull { .. } | Refusal::RealmFull { .. } => ErrorCode::QuotaExceeded,
         };
         Self::new(code, refusal.to_string())
     }
@@ -352,14 +364,20 @@ impl From<policy::Refusal> for Problem {
 /// An error of one item of a batch.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
 pub(super) struct ItemError {
-    code: &'static str,
+    #[serde(serialize_with = "as_text")]
+    pub(super) code: ErrorCode,
     detail: String,
     retryable: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference to the field")]
+fn as_text<S: serde::Serializer>(code: &ErrorCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(code.as_str())
 }
 
 impl From<Problem> for ItemError {
     fn from(problem: Problem) -> Self {
         let Problem { code, detail, .. } = problem;
-        Self { code: code.as_str(), detail, retryable: code.is_retryable() }
+        Self { code, detail, retryable: code.is_retryable() }
     }
 }

@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::REALM;
 use super::body::{Format, parse, read};
-use super::error::ItemError;
+use super::error::{ItemError, RETRY_AFTER};
 use super::query::Asked;
 use super::wire::{BinaryPayload, GivenDuration, JsonPayload, Pairs, name, some};
 use super::{App, ErrorCode, Problem};
+use crate::domain::dedup::{DedupKey, Fingerprint};
 use crate::domain::limits as limit;
-use crate::engine::{Command, Durability, NewMessage, Publish};
+use crate::engine::{Accepted, Command, Durability, NewMessage, Publish};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,6 +35,7 @@ struct Item {
     attributes: Pairs,
     delay: Option<GivenDuration>,
     ttl: Option<GivenDuration>,
+    dedup_id: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -53,8 +55,15 @@ struct PublishAnswer {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum ItemAnswer {
-    Accepted { id: String, sequence: u64 },
-    Refused { error: ItemError },
+    Accepted {
+        id: String,
+        sequence: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        duplicate: bool,
+    },
+    Refused {
+        error: ItemError,
+    },
 }
 
 /// A body that is no batch is a payload, whatever it holds.
@@ -74,9 +83,7 @@ pub(super) async fn publish(
             let Batch { messages } = parse(spoken, &bytes)?;
             let items = batch(messages)?;
             let sent = send(&app, topic, items).await?;
-            let stored = sent.items.iter().any(|item| matches!(item, ItemAnswer::Accepted { .. }));
-            let status = if stored { StatusCode::CREATED } else { StatusCode::UNPROCESSABLE_ENTITY };
-            Ok(format.answer(status, &sent))
+            Ok(answer(format, &sent))
         }
         None => {
             let message = raw(&parts.headers, bytes)?;
@@ -90,9 +97,27 @@ pub(super) async fn publish(
                 items.push(ItemAnswer::from(result.map_err(Problem::from)?));
             }
             let durability = durability(published.durability);
-            Ok(format.answer(StatusCode::CREATED, &PublishAnswer { items, durability }))
+            Ok(answer(format, &PublishAnswer { items, durability }))
         }
     }
+}
+
+/// 201 if something was stored, 200 if it all was already. Where nothing is, a client that looks at no more than the
+/// status has to see whether to try again.
+fn answer(format: Format, sent: &PublishAnswer) -> Response {
+    let accepted = |item: &ItemAnswer| matches!(item, ItemAnswer::Accepted { .. });
+    let stored = |item: &ItemAnswer| matches!(item, ItemAnswer::Accepted { duplicate: false, .. });
+    let refused = || sent.items.iter().filter_map(ItemAnswer::code);
+    if sent.items.iter().any(accepted) {
+        let new = sent.items.iter().any(stored);
+        return format.answer(if new { StatusCode::CREATED } else { StatusCode::OK }, sent);
+    }
+    let Some(code) = refused().next().filter(|_| refused().all(ErrorCode::is_for_now)) else {
+        return format.answer(StatusCode::UNPROCESSABLE_ENTITY, sent);
+    };
+    let mut response = format.answer(code.status(), sent);
+    response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+    response
 }
 
 /// A batch is MessagePack, or a JSON object with a field `messages`.
@@ -143,7 +168,7 @@ async fn send(
         refused.or_else(|| {
             let result = results.next()?;
             Some(match result {
-                Ok(id) => id.into(),
+                Ok(accepted) => accepted.into(),
                 Err(refusal) => ItemAnswer::Refused { error: Problem::from(refusal).into() },
             })
         })
@@ -176,6 +201,7 @@ fn item(item: Item) -> Result<NewMessage, Problem> {
             return Err(Problem::new(ErrorCode::InvalidMessage, detail));
         }
     };
+    let dedup = item.dedup_id.map(|id| dedup_key("dedup_id", &id, &payload)).transpose()?;
     check(NewMessage {
         key: item.key,
         attributes: item.attributes.0,
@@ -183,6 +209,7 @@ fn item(item: Item) -> Result<NewMessage, Problem> {
         payload,
         delay: item.delay.map(|delay| delay.check("delay")).transpose()?.unwrap_or_default(),
         ttl: item.ttl.map(|ttl| ttl.check("ttl")).transpose()?,
+        dedup,
     })
 }
 
@@ -194,7 +221,7 @@ fn raw(headers: &HeaderMap, payload: Bytes) -> Result<NewMessage, Problem> {
         let twice = headers.get_all(header).iter().nth(1).is_some();
         let header = header.as_str();
         let attribute = header.starts_with(ATTRIBUTE);
-        if twice && !attribute && (header.starts_with("broker-") || header == "content-type") {
+        if twice && !attribute && is_single(header) {
             return Err(Problem::new(ErrorCode::InvalidHeader, format!("{header}: given twice")));
         }
         let text = || {
@@ -210,10 +237,7 @@ fn raw(headers: &HeaderMap, payload: Bytes) -> Result<NewMessage, Problem> {
                 "broker-delay" => message.delay = duration()?,
                 "broker-ttl" => message.ttl = Some(duration()?),
                 "content-type" => message.content_type = Some(text()?.to_owned()),
-                "idempotency-key" => {
-                    let detail = "this version does not deduplicate: publish without it";
-                    return Err(Problem::new(ErrorCode::InvalidHeader, detail));
-                }
+                "idempotency-key" => message.dedup = Some(dedup_key(header, text()?, &message.payload)?),
                 "broker-realm" => {}
                 other if other.starts_with("broker-") => {
                     return Err(Problem::new(ErrorCode::InvalidHeader, format!("{other}: unknown")));
@@ -223,6 +247,20 @@ fn raw(headers: &HeaderMap, payload: Bytes) -> Result<NewMessage, Problem> {
         }
     }
     Ok(message)
+}
+
+/// What a message has one of.
+fn is_single(header: &str) -> bool {
+    header.starts_with("broker-") || matches!(header, "content-type" | "idempotency-key")
+}
+
+/// The id of the publisher's as it is looked for.
+fn dedup_key(field: &str, id: &str, payload: &[u8]) -> Result<DedupKey, Problem> {
+    if id.is_empty() || id.len() > limit::MAX_DEDUP_ID_BYTES {
+        let detail = format!("{field}: an id has 1 to {} bytes", limit::MAX_DEDUP_ID_BYTES);
+        return Err(Problem::new(ErrorCode::InvalidMessage, detail));
+    }
+    Ok(DedupKey { id: Fingerprint::of(id.as_bytes()), payload: Fingerprint::of(payload) })
 }
 
 /// They belong to a raw body; in a batch each message has its own.
@@ -297,8 +335,17 @@ const fn durability(durability: Durability) -> &'static str {
     }
 }
 
-impl From<crate::domain::id::MessageId> for ItemAnswer {
-    fn from(id: crate::domain::id::MessageId) -> Self {
-        Self::Accepted { id: id.to_string(), sequence: id.sequence }
+impl ItemAnswer {
+    const fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::Accepted { .. } => None,
+            Self::Refused { error } => Some(error.code),
+        }
+    }
+}
+
+impl From<Accepted> for ItemAnswer {
+    fn from(Accepted { id, duplicate }: Accepted) -> Self {
+        Self::Accepted { id: id.to_string(), sequence: id.sequence, duplicate }
     }
 }

@@ -12,6 +12,7 @@ use super::shape::ListBody;
 use super::wire::{GivenDuration, WireDuration, WireTime, name, optional};
 use super::{App, Problem};
 use crate::domain::name::Name;
+use crate::domain::quota::Quota;
 use crate::domain::settings::TopicSettings;
 use crate::engine::{Command, PutTopic, TopicView};
 
@@ -20,6 +21,9 @@ use crate::engine::{Command, PutTopic, TopicView};
 pub(super) struct TopicBody {
     keep_acked: Option<GivenDuration>,
     max_message_bytes: Option<usize>,
+    dedup_window: Option<GivenDuration>,
+    max_messages: Option<u64>,
+    max_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -27,10 +31,16 @@ pub(super) struct TopicAnswer {
     name: String,
     keep_acked: WireDuration,
     max_message_bytes: usize,
+    dedup_window: WireDuration,
+    max_messages: Option<u64>,
+    max_bytes: Option<u64>,
     created_at: WireTime,
     next_sequence: u64,
     first_sequence: u64,
     subscriptions: usize,
+    messages: u64,
+    bytes: u64,
+    incoming: u64,
 }
 
 pub(super) async fn put(
@@ -44,6 +54,8 @@ pub(super) async fn put(
     let settings = TopicSettings {
         keep_acked: optional(body.keep_acked.as_ref(), "keep_acked")?.unwrap_or(default.keep_acked),
         max_message_bytes: body.max_message_bytes.unwrap_or(default.max_message_bytes),
+        dedup_window: optional(body.dedup_window.as_ref(), "dedup_window")?.unwrap_or(default.dedup_window),
+        quota: Quota { max_messages: body.max_messages, max_bytes: body.max_bytes },
     };
     let request = PutTopic { name, settings };
     let put = app.broker.call(|reply| Command::PutTopic(REALM, request, reply)).await?;
@@ -77,13 +89,20 @@ pub(super) async fn delete(State(app): State<App>, Path(topic): Path<String>) ->
 }
 
 fn answer(view: TopicView) -> TopicAnswer {
+    let (quota, usage) = (view.row.settings.quota, view.head.usage());
     TopicAnswer {
         name: view.row.name.to_string(),
         keep_acked: WireDuration(view.row.settings.keep_acked),
         max_message_bytes: view.row.settings.max_message_bytes,
+        dedup_window: WireDuration(view.row.settings.dedup_window),
+        max_messages: quota.max_messages,
+        max_bytes: quota.max_bytes,
         created_at: WireTime(view.row.created_at),
         next_sequence: view.head.next,
         first_sequence: view.head.first,
         subscriptions: view.subscriptions,
+        messages: usage.messages,
+        bytes: usage.bytes,
+        incoming: view.head.incoming,
     }
 }

@@ -23,10 +23,13 @@
 //! replayed       realm u32 | subscription u32 | seq u64   a replayed delivery's own copy of its message
 //! doomed         realm u32 | kind u8 | id u32             nothing; a deleted topic or subscription with rows left
 //! outbox         realm u32 | topic u32 | subscription u32 | seq u64   a message on its way to another topic
+//! dedup          realm u32 | topic u32 | hash 16          a message by the id that its publisher gave it
+//! dedup_times    realm u32 | topic u32 | at u64 | seq u64 the hash of that id; when it was published
 //! ```
 
 use std::ops::Range;
 
+use crate::domain::dedup::Fingerprint;
 use crate::domain::digest::Digest;
 use crate::domain::id::{RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::time::Timestamp;
@@ -54,11 +57,13 @@ pub enum Keyspace {
     Doomed,
     Outbox,
     Recorded,
+    Dedup,
+    DedupTimes,
 }
 
 impl Keyspace {
     /// Every keyspace; the place in this list is its number in an encoded commit.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Meta,
         Self::Realms,
         Self::Topics,
@@ -78,6 +83,8 @@ impl Keyspace {
         Self::Doomed,
         Self::Outbox,
         Self::Recorded,
+        Self::Dedup,
+        Self::DedupTimes,
     ];
 
     /// Its name on disk.
@@ -102,6 +109,8 @@ impl Keyspace {
             Self::Doomed => "doomed",
             Self::Outbox => "outbox",
             Self::Recorded => "recorded",
+            Self::Dedup => "dedup",
+            Self::DedupTimes => "dedup_times",
         }
     }
 }
@@ -128,7 +137,7 @@ impl Key {
     }
 }
 
-/// `topics`, `heads`; and the prefix of `messages` and `expiries`.
+/// `topics`, `heads`; and the prefix of all rows of a topic, `outbox` included.
 pub fn topic(realm: RealmId, topic: TopicId) -> Vec<u8> {
     Key::new(realm).u32(topic.0).0
 }
@@ -186,6 +195,18 @@ pub fn outbox(realm: RealmId, to: TopicId, from: SubscriptionId, sequence: Seque
     Key::new(realm).u32(to.0).u32(from.0).u64(sequence).0
 }
 
+/// `dedup`.
+pub fn dedup(realm: RealmId, topic: TopicId, id: Fingerprint) -> Vec<u8> {
+    let mut key = Key::new(realm).u32(topic.0).0;
+    key.extend_from_slice(&id.0);
+    key
+}
+
+/// `dedup_times`.
+pub fn dedup_time(realm: RealmId, topic: TopicId, at: Timestamp, sequence: Sequence) -> Vec<u8> {
+    Key::new(realm).u32(topic.0).u64(at.as_millis()).u64(sequence).0
+}
+
 /// `doomed`.
 pub fn doomed(realm: RealmId, owner: Owner) -> Vec<u8> {
     let mut key = Key::new(realm).0;
@@ -238,7 +259,7 @@ pub fn everything() -> Range<Vec<u8>> {
     prefixed(Vec::new())
 }
 
-/// The sequence that ends a key of `messages`, `expiries`, `due` or a delivery.
+/// The sequence that ends a key of `messages`, `expiries`, `due`, `dedup_times` or a delivery.
 pub fn read_sequence(key: &[u8]) -> Option<Sequence> {
     key.last_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
@@ -248,10 +269,15 @@ pub fn read_revision(key: &[u8]) -> Option<u32> {
     key.last_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
-/// The moment in a key of `expiries` or `due`.
+/// The moment in a key of `expiries`, `due` or `dedup_times`.
 pub fn read_moment(key: &[u8]) -> Option<Timestamp> {
     let bytes = key.get(8..16)?.first_chunk()?;
     Some(Timestamp::from_millis(u64::from_be_bytes(*bytes)))
+}
+
+/// The hash in a row of `dedup_times`.
+pub fn read_fingerprint(value: &[u8]) -> Option<Fingerprint> {
+    value.try_into().ok().map(Fingerprint)
 }
 
 /// The number after the realm: a topic or a subscription.
