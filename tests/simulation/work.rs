@@ -85,7 +85,12 @@ impl World {
             let mut payload = format!("{:016x}", self.random.next());
             let names = self.model.topics.get_mut(&topic).map(|topic| &mut topic.names);
             let id = names.and_then(|names| names.pick(&mut self.random, &mut payload));
-            let delay = if self.random.percent(25) { self.random.millis(1, 8_000) } else { Duration::ZERO };
+            // Of several with the same payload, whose answers were lost, nobody can tell which is stored.
+            let delay = if id.is_none() && self.random.percent(25) {
+                self.random.millis(1, 8_000)
+            } else {
+                Duration::ZERO
+            };
             let ttl = self.random.percent(30).then(|| self.random.millis(1, 10_000));
             let dedup = id.as_deref().map(|id| names::key(id, &payload));
             sent.push(Sent { payload: payload.clone(), available_at: self.now + delay, delay, id });
