@@ -33,7 +33,9 @@ impl World {
         for topic in TOPICS {
             let keep_acked = self.random.pick(&[Duration::ZERO, Duration::from_secs(30)]);
             let window = self.random.pick(&[Duration::ZERO, Duration::from_secs(3), LONGEST_WINDOW]);
-            let max_messages = self.random.pick(&[None, Some(12)]);
+            // Few messages are forwarded, and some of them are to wait.
+            let few = if topic == SINK { 2 } else { 12 };
+            let max_messages = self.random.pick(&[None, Some(few)]);
             let max_bytes = self.random.pick(&[None, Some(400)]);
             let quota = Quota { max_messages, max_bytes };
             let settings =
