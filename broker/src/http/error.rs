@@ -24,6 +24,8 @@ pub enum ErrorCode {
     InvalidAttribute,
     /// The body is not what this route takes: syntax, an unknown field, a wrong type.
     InvalidBody,
+    /// The event is not one of CloudEvents 1.0.
+    InvalidCloudevent,
     /// The list cursor is not one that this broker gave out.
     InvalidCursor,
     /// A duration is malformed, negative, or out of bounds.
@@ -119,6 +121,7 @@ impl ErrorCode {
             Self::Internal => "internal",
             Self::InvalidAttribute => "invalid_attribute",
             Self::InvalidBody => "invalid_body",
+            Self::InvalidCloudevent => "invalid_cloudevent",
             Self::InvalidCursor => "invalid_cursor",
             Self::InvalidDuration => "invalid_duration",
             Self::InvalidHeader => "invalid_header",
@@ -169,6 +172,7 @@ impl ErrorCode {
             Self::BatchSize
             | Self::InvalidAttribute
             | Self::InvalidBody
+            | Self::InvalidCloudevent
             | Self::InvalidCursor
             | Self::InvalidDuration
             | Self::InvalidHeader
@@ -364,20 +368,14 @@ impl From<policy::Refusal> for Problem {
 /// An error of one item of a batch.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
 pub(super) struct ItemError {
-    #[serde(serialize_with = "as_text")]
-    pub(super) code: ErrorCode,
+    code: &'static str,
     detail: String,
     retryable: bool,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference to the field")]
-fn as_text<S: serde::Serializer>(code: &ErrorCode, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(code.as_str())
 }
 
 impl From<Problem> for ItemError {
     fn from(problem: Problem) -> Self {
         let Problem { code, detail, .. } = problem;
-        Self { code, detail, retryable: code.is_retryable() }
+        Self { code: code.as_str(), detail, retryable: code.is_retryable() }
     }
 }

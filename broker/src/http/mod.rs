@@ -7,6 +7,7 @@ mod auth;
 mod backtest;
 mod body;
 mod candidate;
+mod cloudevents;
 mod dead_letters;
 mod error;
 mod events;
@@ -24,6 +25,7 @@ mod shape;
 pub(crate) mod simulate;
 mod subscriptions;
 mod topics;
+mod trace;
 mod wire;
 
 use std::sync::Arc;

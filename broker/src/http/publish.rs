@@ -9,12 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::REALM;
 use super::body::{Format, parse, read};
+use super::cloudevents::{self, Event};
 use super::error::{ItemError, RETRY_AFTER};
 use super::query::Asked;
 use super::wire::{BinaryPayload, GivenDuration, JsonPayload, Pairs, name, some};
-use super::{App, ErrorCode, Problem};
+use super::{App, ErrorCode, Problem, trace};
 use crate::domain::dedup::{DedupKey, Fingerprint};
 use crate::domain::limits as limit;
+use crate::domain::name::Name;
 use crate::engine::{Accepted, Command, Durability, NewMessage, Publish};
 
 #[derive(Deserialize)]
@@ -77,59 +79,90 @@ pub(super) async fn publish(
     let topic = name("topic", &topic)?;
     let (parts, body) = request.into_parts();
     let bytes = read(&parts.headers, body, limit::MAX_BODY_BYTES, ErrorCode::BodyTooLarge).await?;
-    match batch_format(&parts.headers, &bytes).filter(|_| !is_raw) {
-        Some(spoken) => {
-            no_message_headers(&parts.headers)?;
-            let Batch { messages } = parse(spoken, &bytes)?;
-            let items = batch(messages)?;
-            let sent = send(&app, topic, items).await?;
-            Ok(answer(format, &sent))
+    let headers = &parts.headers;
+    let items = match kind(headers, &bytes, is_raw) {
+        Kind::Batch(spoken) => {
+            no_message_headers(headers)?;
+            batch(parse::<Batch>(spoken, &bytes)?.messages, item)?
         }
-        None => {
-            let message = raw(&parts.headers, bytes)?;
-            let message = check(message)?;
-            let sent = app
-                .broker
-                .call(|reply| Command::Publish(REALM, Publish { topic, messages: vec![message] }, reply));
-            let published = sent.await?;
-            let mut items = Vec::new();
-            for result in published.results {
-                items.push(ItemAnswer::from(result.map_err(Problem::from)?));
-            }
-            let durability = durability(published.durability);
-            Ok(answer(format, &PublishAnswer { items, durability }))
+        Kind::Events => {
+            no_message_headers(headers)?;
+            batch(cloudevents::events(&bytes)?, |event| {
+                Event::read(event.get().as_bytes())?.into_message().and_then(check)
+            })?
         }
-    }
+        Kind::One(described) => {
+            let message = one(headers, bytes, described).and_then(check)?;
+            let sent = send(&app, topic, vec![Ok(message)]).await?;
+            // It is the whole of the request: what is wrong with it is the answer.
+            return match sent.results.iter().find_map(|result| result.as_ref().err()) {
+                Some(problem) => Err(problem.clone()),
+                None => Ok(answer(format, sent)),
+            };
+        }
+    };
+    Ok(answer(format, send(&app, topic, items).await?))
 }
 
 /// 201 if something was stored, 200 if it all was already. Where nothing is, a client that looks at no more than the
 /// status has to see whether to try again.
-fn answer(format: Format, sent: &PublishAnswer) -> Response {
-    let accepted = |item: &ItemAnswer| matches!(item, ItemAnswer::Accepted { .. });
-    let stored = |item: &ItemAnswer| matches!(item, ItemAnswer::Accepted { duplicate: false, .. });
-    let refused = || sent.items.iter().filter_map(ItemAnswer::code);
-    if sent.items.iter().any(accepted) {
-        let new = sent.items.iter().any(stored);
-        return format.answer(if new { StatusCode::CREATED } else { StatusCode::OK }, sent);
-    }
-    let Some(code) = refused().next().filter(|_| refused().all(ErrorCode::is_for_now)) else {
-        return format.answer(StatusCode::UNPROCESSABLE_ENTITY, sent);
+fn answer(format: Format, sent: Sent) -> Response {
+    let accepted = || sent.results.iter().flatten();
+    let codes = || sent.results.iter().filter_map(|result| result.as_ref().err()).map(|problem| problem.code);
+    let full = codes().next().filter(|_| accepted().next().is_none() && codes().all(ErrorCode::is_for_now));
+    let status = if let Some(code) = full {
+        code.status()
+    } else if accepted().any(|accepted| !accepted.duplicate) {
+        StatusCode::CREATED
+    } else if accepted().next().is_some() {
+        StatusCode::OK
+    } else {
+        StatusCode::UNPROCESSABLE_ENTITY
     };
-    let mut response = format.answer(code.status(), sent);
-    response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+    let items = sent.results.into_iter().map(ItemAnswer::from).collect();
+    let mut response =
+        format.answer(status, &PublishAnswer { items, durability: durability(sent.durability) });
+    if full.is_some() {
+        response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+    }
     response
 }
 
-/// A batch is MessagePack, or a JSON object with a field `messages`.
-fn batch_format(headers: &HeaderMap, bytes: &[u8]) -> Option<Format> {
+/// What a body is.
+enum Kind {
+    /// One message.
+    One(Described),
+    /// A batch in a format of ours.
+    Batch(Format),
+    /// A batch of CloudEvents.
+    Events,
+}
+
+/// Where it stands what the message is.
+enum Described {
+    /// In our headers.
+    Plain,
+    /// In those of CloudEvents.
+    Binary,
+    /// In the body, as a CloudEvent.
+    Structured,
+}
+
+/// A batch is MessagePack, a JSON object with a field `messages`, or what says that it is one of CloudEvents.
+fn kind(headers: &HeaderMap, bytes: &[u8], is_raw: bool) -> Kind {
     let media_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = media_type.split(';').next().unwrap_or_default().trim();
     match media_type {
-        "application/msgpack" | "application/x-msgpack" => Some(Format::MessagePack),
-        "application/json" | "" => is_batch(bytes).then_some(Format::Json),
-        _ => None,
+        _ if is_raw => {}
+        "application/cloudevents+json" => return Kind::One(Described::Structured),
+        "application/cloudevents-batch+json" => return Kind::Events,
+        _ if cloudevents::is_binary(headers) => {}
+        "application/msgpack" | "application/x-msgpack" => return Kind::Batch(Format::MessagePack),
+        "application/json" | "" if is_batch(bytes) => return Kind::Batch(Format::Json),
+        _ => {}
     }
+    Kind::One(if cloudevents::is_binary(headers) { Described::Binary } else { Described::Plain })
 }
 
 fn is_batch(bytes: &[u8]) -> bool {
@@ -144,44 +177,41 @@ fn is_batch(bytes: &[u8]) -> bool {
         || serde_json::from_slice::<Probe>(bytes).is_ok_and(|probe| probe.messages.is_some())
 }
 
+/// What became of the items of a request, in its order.
+struct Sent {
+    results: Vec<Result<Accepted, Problem>>,
+    durability: Durability,
+}
+
 /// Sends the good items and puts the answers where their items were.
-async fn send(
-    app: &App,
-    topic: crate::domain::name::Name,
-    items: Vec<Result<NewMessage, Problem>>,
-) -> Result<PublishAnswer, Problem> {
-    let mut answers: Vec<Option<ItemAnswer>> = Vec::with_capacity(items.len());
+async fn send(app: &App, topic: Name, items: Vec<Result<NewMessage, Problem>>) -> Result<Sent, Problem> {
+    let mut refused: Vec<Option<Problem>> = Vec::with_capacity(items.len());
     let mut messages = Vec::with_capacity(items.len());
     for item in items {
         match item {
             Ok(message) => {
                 messages.push(message);
-                answers.push(None);
+                refused.push(None);
             }
-            Err(problem) => answers.push(Some(ItemAnswer::Refused { error: problem.into() })),
+            Err(problem) => refused.push(Some(problem)),
         }
     }
     let published =
         app.broker.call(|reply| Command::Publish(REALM, Publish { topic, messages }, reply)).await?;
-    let mut results = published.results.into_iter();
-    let items = answers.into_iter().filter_map(|refused| {
-        refused.or_else(|| {
-            let result = results.next()?;
-            Some(match result {
-                Ok(accepted) => accepted.into(),
-                Err(refusal) => ItemAnswer::Refused { error: Problem::from(refusal).into() },
-            })
-        })
-    });
-    Ok(PublishAnswer { items: items.collect(), durability: durability(published.durability) })
+    let mut results = published.results.into_iter().map(|result| result.map_err(Problem::from));
+    let results = refused.into_iter().filter_map(|refused| refused.map(Err).or_else(|| results.next()));
+    Ok(Sent { results: results.collect(), durability: published.durability })
 }
 
-fn batch(items: Vec<Item>) -> Result<Vec<Result<NewMessage, Problem>>, Problem> {
+fn batch<T>(
+    items: Vec<T>,
+    message: impl Fn(T) -> Result<NewMessage, Problem>,
+) -> Result<Vec<Result<NewMessage, Problem>>, Problem> {
     let refuse = |detail: String| Err(Problem::new(ErrorCode::BatchSize, detail));
     if items.is_empty() || items.len() > limit::MAX_BATCH_ITEMS {
         return refuse(format!("a batch has 1 to {} messages", limit::MAX_BATCH_ITEMS));
     }
-    let messages: Vec<_> = items.into_iter().map(item).collect();
+    let messages: Vec<_> = items.into_iter().map(message).collect();
     let bytes: usize = messages.iter().flatten().map(NewMessage::bytes).sum();
     if bytes > limit::MAX_BATCH_BYTES {
         let most = limit::MAX_BATCH_BYTES;
@@ -211,6 +241,24 @@ fn item(item: Item) -> Result<NewMessage, Problem> {
         ttl: item.ttl.map(|ttl| ttl.check("ttl")).transpose()?,
         dedup,
     })
+}
+
+/// The only message of a request.
+fn one(headers: &HeaderMap, body: Bytes, described: Described) -> Result<NewMessage, Problem> {
+    match described {
+        Described::Plain => raw(headers, body),
+        Described::Binary => {
+            let mut message = raw(headers, body)?;
+            cloudevents::describe_by_headers(headers, &mut message)?;
+            Ok(message)
+        }
+        Described::Structured => {
+            let event = Event::read(&body)?;
+            let mut message = raw(headers, event.payload.clone())?;
+            event.describe(&mut message)?;
+            Ok(message)
+        }
+    }
 }
 
 const ATTRIBUTE: &str = "broker-attribute-";
@@ -246,6 +294,7 @@ fn raw(headers: &HeaderMap, payload: Bytes) -> Result<NewMessage, Problem> {
             }
         }
     }
+    trace::add(headers, &mut message.attributes);
     Ok(message)
 }
 
@@ -335,17 +384,13 @@ const fn durability(durability: Durability) -> &'static str {
     }
 }
 
-impl ItemAnswer {
-    const fn code(&self) -> Option<ErrorCode> {
-        match self {
-            Self::Accepted { .. } => None,
-            Self::Refused { error } => Some(error.code),
+impl From<Result<Accepted, Problem>> for ItemAnswer {
+    fn from(result: Result<Accepted, Problem>) -> Self {
+        match result {
+            Ok(Accepted { id, duplicate }) => {
+                Self::Accepted { id: id.to_string(), sequence: id.sequence, duplicate }
+            }
+            Err(problem) => Self::Refused { error: problem.into() },
         }
-    }
-}
-
-impl From<Accepted> for ItemAnswer {
-    fn from(Accepted { id, duplicate }: Accepted) -> Self {
-        Self::Accepted { id: id.to_string(), sequence: id.sequence, duplicate }
     }
 }
