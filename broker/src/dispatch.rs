@@ -20,6 +20,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::clock::Clock;
+use crate::domain::quota::Quota;
 use crate::domain::receipt::Secret;
 use crate::engine::{Ask, Command, Durability, Engine, Refusal, Reply, StandardPolicy, Verdict};
 use crate::feed::Feed;
@@ -54,6 +55,8 @@ pub struct Options {
     pub compiler: Compiler,
     /// The module of the built-in policy.
     pub standard: &'static [u8],
+    /// How much each realm may keep.
+    pub realm_quota: Quota,
 }
 
 /// Why a broker could not start, or stopped.
@@ -133,8 +136,9 @@ impl Broker {
         let standard = programs.standard(options.standard)?;
         let mut secret = Secret([0; 32]);
         getrandom::fill(&mut secret.0).map_err(|error| BrokerError::System(error.to_string()))?;
-        let engine =
+        let mut engine =
             Engine::open(Box::new(store), options.durability, standard.clone(), secret, clock.now())?;
+        engine.limit_realms(options.realm_quota);
         let secret = engine.secret().clone();
         if let Err(error) = programs.keep_compiled(&data_dir.join(COMPILED), &secret) {
             tracing::warn!(%error, "compiled policies are not kept");

@@ -8,9 +8,10 @@ use reprise_broker::domain::failure::Cause;
 use reprise_broker::domain::id::{MessageId, Sequence};
 use reprise_broker::domain::limits::MAX_HISTORY;
 use reprise_broker::domain::name::Name;
+use reprise_broker::domain::quota::{Quota, Usage};
 use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{Command, DeadLetterQuery, DeliveryView, MessageView, Page, Refusal, Stands};
-use reprise_broker::store::row::Ending;
+use reprise_broker::store::row::{Ending, HeadRow};
 
 use super::model::{End, Known, Subscription, Violation};
 use super::records::{self, Histories};
@@ -38,7 +39,7 @@ impl World {
     }
 
     /// What was sent may take turns to be done with: deleted rows, the outbox, a cursor that passes others by.
-    fn settle_down(&mut self) -> Result<(), Violation> {
+    pub(crate) fn settle_down(&mut self) -> Result<(), Violation> {
         for _ in 0..MOST_TURNS {
             self.turn()?;
             if self.is_idle() {
@@ -58,12 +59,14 @@ impl World {
         }
         self.turn()?;
         let mut asked = Vec::new();
+        let mut kept: BTreeMap<Name, (HeadRow, Usage)> = BTreeMap::new();
         for (topic, mut head) in topics.into_iter().zip(heads) {
             let Ok(Ok(view)) = head.try_recv() else { return Ok(()) };
             let last = self.model.topics[&topic].messages.keys().next_back().copied().unwrap_or(0);
             if view.head.next <= last {
                 return Err(format!("{topic} ends before message {last}"));
             }
+            kept.insert(topic.clone(), (view.head, Usage::default()));
             for sequence in 1..view.head.next {
                 let id = MessageId { topic: self.model.topics[&topic].id, sequence };
                 let trimmed = sequence < view.head.first;
@@ -90,12 +93,19 @@ impl World {
         let mut counts: BTreeMap<Name, Count> = BTreeMap::new();
         for (topic, id, trimmed, mut answer) in asked {
             let Ok(answer) = answer.try_recv() else { return Ok(()) };
+            if let Ok(view) = &answer
+                && !trimmed
+                && let Some((_, counted)) = kept.get_mut(&topic)
+            {
+                counted.add(view.message.kept_bytes());
+            }
             for shown in answer.iter().flat_map(|view: &MessageView| &view.deliveries) {
                 records::note(&mut histories, id.sequence, shown);
             }
             self.audit_message(&topic, id, trimmed, answer, now, &mut counts)
                 .map_err(|why| format!("{id}: {why}"))?;
         }
+        self.audit_usage(&kept)?;
         for (name, mut view, mut listed) in views {
             let (Ok(Ok(view)), Ok(Ok(listed))) = (view.try_recv(), listed.try_recv()) else { return Ok(()) };
             let count = counts.remove(&name).unwrap_or_default();
@@ -110,6 +120,29 @@ impl World {
             }
         }
         self.audit_records(&histories)
+    }
+
+    /// What topics and their realm say that they keep is what is there, and no more than they may.
+    fn audit_usage(&self, kept: &BTreeMap<Name, (HeadRow, Usage)>) -> Result<(), Violation> {
+        let mut total = Usage::default();
+        for (topic, (head, counted)) in kept {
+            if head.usage() != *counted {
+                return Err(format!("{topic} says {:?}, counted {counted:?}", head.usage()));
+            }
+            let quota = self.model.topics[topic].quota;
+            if quota.max_messages.is_some_and(|most| counted.messages > most)
+                || quota.max_bytes.is_some_and(|most| counted.bytes > most)
+            {
+                return Err(format!("{topic} keeps {counted:?}, it may keep {quota:?}"));
+            }
+            if head.incoming > 0 && quota == Quota::default() {
+                return Err(format!("{} forwarded messages wait for {topic}", head.incoming));
+            }
+            total.messages += counted.messages;
+            total.bytes += counted.bytes;
+        }
+        let realm = self.realm_usage().unwrap_or(total);
+        if realm == total { Ok(()) } else { Err(format!("the realm says {realm:?}, counted {total:?}")) }
     }
 
     fn audit_message(

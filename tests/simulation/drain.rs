@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use reprise_broker::domain::name::Name;
 use reprise_broker::engine::{Ack, Command, Pull};
+use reprise_broker::store::Keyspace;
 
-use super::model::{End, Violation};
+use super::model::{End, LONGEST_WINDOW, Violation};
 use super::pending::Pending;
 use super::policies::SINK;
 use super::work::name;
@@ -21,7 +22,8 @@ impl World {
         for _ in 0..ROUNDS {
             if self.drain_once()? {
                 self.audit()?;
-                return self.all_ended();
+                self.all_ended()?;
+                return self.all_forgotten();
             }
         }
         self.audit()?;
@@ -55,9 +57,21 @@ impl World {
             self.turn()?;
             open += self.view(&name)?.map_or(0, |view| view.backlog + view.cursor.dead);
         }
+        for topic in self.model.topics.keys().cloned().collect::<Vec<_>>() {
+            let view = self.call(|reply| Command::GetTopic(REALM, topic, reply))?;
+            open += view.and_then(Result::ok).map_or(0, |view| view.head.incoming);
+        }
         self.jump();
         self.turn()?;
         Ok(open == 0 && self.pending.is_empty())
+    }
+
+    /// Once every window has passed, nothing is left of the ids that producers gave.
+    fn all_forgotten(&mut self) -> Result<(), Violation> {
+        self.now = self.now + 2 * LONGEST_WINDOW;
+        self.settle_down()?;
+        let left = self.rows_left(&[Keyspace::Dedup, Keyspace::DedupTimes])?;
+        if left == 0 { Ok(()) } else { Err(format!("{left} rows of ids are left")) }
     }
 
     fn all_ended(&mut self) -> Result<(), Violation> {

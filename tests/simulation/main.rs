@@ -8,6 +8,7 @@
 mod audit;
 mod drain;
 mod model;
+mod names;
 mod pending;
 mod policies;
 mod random;

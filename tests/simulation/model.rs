@@ -11,10 +11,13 @@ use reprise_broker::domain::failure::Cause;
 use reprise_broker::domain::id::{MessageId, Sequence, SubscriptionId, TopicId};
 use reprise_broker::domain::message::Message;
 use reprise_broker::domain::name::Name;
+use reprise_broker::domain::quota::Quota;
 use reprise_broker::domain::receipt::Receipt;
 use reprise_broker::domain::settings::{Ordering, SubscriptionSettings};
 use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{DeadLetterView, Granted};
+
+use super::names::Names;
 
 /// What went wrong, for the one who reads the failing test.
 pub(crate) type Violation = String;
@@ -24,6 +27,9 @@ pub(crate) const LEAST_ATTEMPT_LIMIT: u32 = 4;
 
 /// The longest `max_delay` in use.
 pub(crate) const LONGEST_DELAY: Duration = Duration::from_secs(20);
+
+/// The longest `dedup_window` in use.
+pub(crate) const LONGEST_WINDOW: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
@@ -86,12 +92,16 @@ pub(crate) struct Sent {
     pub(crate) payload: String,
     pub(crate) available_at: Timestamp,
     pub(crate) delay: Duration,
+    /// What its producer calls it.
+    pub(crate) id: Option<String>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Topic {
     pub(crate) id: TopicId,
     pub(crate) messages: BTreeMap<Sequence, Sent>,
+    pub(crate) names: Names,
+    pub(crate) quota: Quota,
 }
 
 #[derive(Debug)]
@@ -235,7 +245,7 @@ impl Model {
                 return Err(format!("{payload} was forwarded, which no policy asked for"));
             }
             // A forwarded message never waits.
-            Sent { payload, available_at: Timestamp::default(), delay: Duration::ZERO }
+            Sent { payload, available_at: Timestamp::default(), delay: Duration::ZERO, id: None }
         } else {
             let place = self.unanswered.iter().position(|(to, sent)| to == topic && sent.payload == payload);
             let place = place.ok_or_else(|| format!("{id} holds {payload}, which nobody published"))?;
@@ -376,6 +386,7 @@ impl Model {
     /// The clock was turned back while the broker was away: it may shorten leases and waits, so that none lasts for ever.
     /// No message waits longer than its delay.
     pub(crate) fn clock_went_back(&mut self, from: Timestamp, to: Timestamp) {
+        self.topics.values_mut().for_each(|topic| topic.names.clock_went_back(from));
         let known = self.topics.values_mut().flat_map(|topic| topic.messages.values_mut());
         for sent in known.chain(self.unanswered.iter_mut().map(|(_, sent)| sent)) {
             sent.available_at = sent.available_at.min(to + sent.delay);

@@ -5,11 +5,12 @@ use reprise_broker::domain::delivery::Acked;
 use reprise_broker::domain::failure::Failure;
 use reprise_broker::domain::id::DeadLetterId;
 use reprise_broker::domain::name::Name;
+use reprise_broker::domain::quota::Quota;
 use reprise_broker::domain::receipt::Receipt;
 use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{
-    AckResult, Decided, ExtendResult, Granted, NackResult, Published, Put, Refusal, Replayed, RevisionView,
-    SettleError, SubscriptionView,
+    Accepted, AckResult, Decided, ExtendResult, Granted, NackResult, Published, Put, Refusal, Replayed,
+    RevisionView, SettleError, SubscriptionView,
 };
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::TryRecvError;
@@ -63,7 +64,9 @@ impl Pending {
                     model.unanswered.extend(sent.drain(..).map(|sent| (topic.clone(), sent)));
                     true
                 }
-                Came::Yes(answer) => published(model, topic, std::mem::take(sent), answer).map(|()| true)?,
+                Came::Yes(answer) => {
+                    published(model, topic, std::mem::take(sent), answer, at).map(|()| true)?
+                }
             },
             Self::Pull(name, answer) => match poll(answer) {
                 Came::NotYet => false,
@@ -192,11 +195,22 @@ fn published(
     topic: &Name,
     sent: Vec<Sent>,
     answer: Result<Published, Refusal>,
+    at: Moment,
 ) -> Result<(), Violation> {
     let answer = answer.map_err(|refusal| format!("a publish was refused: {refusal}"))?;
-    let topic = model.topics.get_mut(topic).ok_or("published to an unknown topic")?;
     for (sent, result) in sent.into_iter().zip(answer.results) {
-        let id = result.map_err(|refusal| format!("a message was refused: {refusal}"))?;
+        if let Some(id) = &sent.id {
+            model.named(topic, id, &sent, &result, at.now)?;
+        }
+        let topic = model.topics.get_mut(topic).ok_or("published to an unknown topic")?;
+        let id = match result {
+            Ok(Accepted { id, duplicate: false }) => id,
+            Ok(Accepted { duplicate: true, .. }) | Err(Refusal::DedupConflict(_)) if sent.id.is_some() => {
+                continue;
+            }
+            Err(Refusal::TopicFull { .. }) if topic.quota != Quota::default() => continue,
+            other => return Err(format!("a message was not stored: {other:?}")),
+        };
         if id.topic != topic.id || topic.messages.insert(id.sequence, sent).is_some() {
             return Err(format!("{id} was given twice"));
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use reprise_broker::domain::failure::{Cause, Failure};
 use reprise_broker::domain::name::Name;
+use reprise_broker::domain::quota::Quota;
 use reprise_broker::domain::receipt::Receipt;
 use reprise_broker::domain::settings::{Ordering, Start, TopicSettings};
 use reprise_broker::engine::{
@@ -11,7 +12,8 @@ use reprise_broker::engine::{
     Replace, SetPolicy, SubscriptionChange,
 };
 
-use super::model::{LEAST_ATTEMPT_LIMIT, LONGEST_DELAY, Sent, Topic, Violation, key_of};
+use super::model::{LEAST_ATTEMPT_LIMIT, LONGEST_DELAY, LONGEST_WINDOW, Sent, Topic, Violation, key_of};
+use super::names::{self, Names};
 use super::pending::Pending;
 use super::policies::{POLICIES, SINK};
 use super::world::{REALM, World};
@@ -40,7 +42,14 @@ impl World {
     pub(crate) fn set_up(&mut self) -> Result<(), Violation> {
         for topic in TOPICS {
             let keep_acked = self.random.pick(&[Duration::ZERO, Duration::from_secs(30)]);
-            let settings = TopicSettings { keep_acked, ..TopicSettings::default() };
+            let window = self.random.pick(&[Duration::ZERO, Duration::from_secs(3), LONGEST_WINDOW]);
+            // Few messages are forwarded, and some of them are to wait.
+            let few = if topic == SINK { 2 } else { 12 };
+            let max_messages = self.random.pick(&[None, Some(few)]);
+            let max_bytes = self.random.pick(&[None, Some(400)]);
+            let quota = Quota { max_messages, max_bytes };
+            let settings =
+                TopicSettings { keep_acked, dedup_window: window, quota, ..TopicSettings::default() };
             let request = PutTopic { name: name(topic), settings };
             self.call(|reply| Command::PutTopic(REALM, request, reply))?;
             let payload = format!("the first of {topic}");
@@ -48,10 +57,11 @@ impl World {
             let request = Publish { topic: name(topic), messages: vec![message] };
             let answer = self.call(|reply| Command::Publish(REALM, request, reply))?;
             let published = answer.and_then(Result::ok).ok_or("the first publish was refused")?;
-            let id = published.results[0].clone().map_err(|refusal| refusal.to_string())?;
-            let sent = Sent { payload, available_at: self.now, delay: Duration::ZERO };
+            let id = published.results[0].clone().map_err(|refusal| refusal.to_string())?.id;
+            let sent = Sent { payload, available_at: self.now, delay: Duration::ZERO, id: None };
             let messages = [(id.sequence, sent)].into();
-            self.model.topics.insert(name(topic), Topic { id: id.topic, messages });
+            let names = Names::new(window);
+            self.model.topics.insert(name(topic), Topic { id: id.topic, messages, names, quota });
         }
         for (subscription, topic) in SUBSCRIPTIONS {
             if self.random.percent(80) {
@@ -82,11 +92,19 @@ impl World {
         let mut messages = Vec::new();
         let mut sent = Vec::new();
         for _ in 0..=self.random.below(4) {
-            let payload = format!("{:016x}", self.random.next());
-            let delay = if self.random.percent(25) { self.random.millis(1, 8_000) } else { Duration::ZERO };
+            let mut payload = format!("{:016x}", self.random.next());
+            let names = self.model.topics.get_mut(&topic).map(|topic| &mut topic.names);
+            let id = names.and_then(|names| names.pick(&mut self.random, &mut payload));
+            // Of several with the same payload, whose answers were lost, nobody can tell which is stored.
+            let delay = if id.is_none() && self.random.percent(25) {
+                self.random.millis(1, 8_000)
+            } else {
+                Duration::ZERO
+            };
             let ttl = self.random.percent(30).then(|| self.random.millis(1, 10_000));
-            sent.push(Sent { payload: payload.clone(), available_at: self.now + delay, delay });
-            messages.push(NewMessage { delay, ttl, ..message(&payload) });
+            let dedup = id.as_deref().map(|id| names::key(id, &payload));
+            sent.push(Sent { payload: payload.clone(), available_at: self.now + delay, delay, id });
+            messages.push(NewMessage { delay, ttl, dedup, ..message(&payload) });
         }
         let request = Publish { topic: topic.clone(), messages };
         let answer = self.send(|reply| Command::Publish(REALM, request, reply));

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use reprise_broker::domain::id::RealmId;
 use reprise_broker::domain::name::Name;
+use reprise_broker::domain::quota::Usage;
 use reprise_broker::domain::receipt::{Receipt, Secret};
 use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{
     Ask, Command, Durability, Engine, Page, Put, Refusal, Reply, SubscriptionView, Verdict,
 };
 use reprise_broker::store::simulated::{Disk, Simulated};
+use reprise_broker::store::{Keyspace, Store as _, key};
 use tokio::sync::oneshot;
 
 use super::model::{Model, Question, Violation};
@@ -282,6 +284,18 @@ impl World {
         let name = name.clone();
         let answer = self.call(|reply| Command::GetSubscription(REALM, name, reply))?;
         answer.transpose().map_err(|refusal| refusal.to_string())
+    }
+
+    /// What the broker says that the realm keeps.
+    pub(crate) fn realm_usage(&self) -> Option<Usage> {
+        self.engine.as_ref().map(|engine| engine.realm_usage(REALM))
+    }
+
+    /// Stops the broker and counts what it left on the disk.
+    pub(crate) fn rows_left(&mut self, keyspaces: &[Keyspace]) -> Result<usize, Violation> {
+        self.engine = None;
+        let store = Simulated::open(&self.disk).map_err(|error| error.to_string())?;
+        Ok(keyspaces.iter().map(|keyspace| store.scan(*keyspace, key::everything()).count()).sum())
     }
 
     /// Nothing is left to do at this moment.

@@ -10,6 +10,9 @@
 //! - [`rule_6_faults`]: a broken policy loses nothing, and is taken out of service.
 //! - [`rule_7_purity`]: a policy sees what it is shown and nothing else.
 //! - [`publishing`]: raw bodies, batches, MessagePack; what is refused leaves nothing behind.
+//! - [`publishing_cloudevents`]: events in every mode, and trace context.
+//! - [`publishing_dedup`]: what is sent again is stored once.
+//! - [`publishing_quotas`]: what is full refuses publishes, drops nothing and counts exactly.
 //! - [`payloads`]: bytes and attributes come back as they were given.
 //! - [`modes`]: what is settled on delivery, and what is for whoever is connected.
 //! - [`ordering`]: one delivery of a key at a time, in the order they were published.
@@ -63,6 +66,9 @@ mod payloads;
 mod policy_uploads;
 mod publish_streams;
 mod publishing;
+mod publishing_cloudevents;
+mod publishing_dedup;
+mod publishing_quotas;
 mod records;
 mod retention;
 mod revisions;

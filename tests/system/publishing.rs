@@ -85,14 +85,16 @@ fn a_refused_raw_message_stores_nothing() {
     let broker = Broker::start();
     broker.topic_and_subscription(json!({}));
     let long = [b'x'; 300];
-    let bad: [(Headers<'_>, u16, &str); 13] = [
+    let bad: [(Headers<'_>, u16, &str); 15] = [
         (&[("broker-delay", b"-1s")], 400, "invalid_duration"),
         (&[("broker-delay", b"soon")], 400, "invalid_duration"),
         (&[("broker-delay", b"1e400")], 400, "invalid_duration"),
         (&[("broker-delay", b"9223372036854775808s")], 400, "invalid_duration"),
         (&[("broker-ttl", b"2years")], 400, "invalid_duration"),
         (&[("broker-dely", b"1s")], 400, "invalid_header"),
-        (&[("idempotency-key", b"1")], 400, "invalid_header"),
+        (&[("idempotency-key", b"")], 400, "invalid_message"),
+        (&[("idempotency-key", &long)], 400, "invalid_message"),
+        (&[("idempotency-key", b"a"), ("Idempotency-Key", b"b")], 400, "invalid_header"),
         (&[("broker-key", b"\xff")], 400, "invalid_header"),
         (&[("broker-attribute-x", b"\xff")], 400, "invalid_header"),
         (&[("broker-key", b"a"), ("Broker-Key", b"b")], 400, "invalid_header"),

@@ -14,6 +14,7 @@ mod message;
 mod output;
 mod policy;
 mod serve;
+mod size;
 mod table;
 
 use std::process::ExitCode;

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,7 +17,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use super::size::size;
 use crate::dispatch::{Broker, Dispatcher, Options};
+use crate::domain::quota::Quota;
 use crate::engine::Durability;
 use crate::http::{Access, App, Server, router};
 use crate::policy::{Compiler, Limits};
@@ -53,6 +55,12 @@ pub(super) struct Arguments {
     /// How long a stream may go without a sign of its client, which is pinged in between, before its leases end.
     #[arg(long, env = "BROKER_STREAM_IDLE", value_parser = humantime::parse_duration, default_value = "60s")]
     stream_idle: Duration,
+    /// Messages that the topics of a realm may keep together. Beyond it publishes are refused.
+    #[arg(long, env = "BROKER_REALM_MAX_MESSAGES")]
+    realm_max_messages: Option<NonZeroU64>,
+    /// Bytes of their payloads and attributes, such as "20GiB".
+    #[arg(long, env = "BROKER_REALM_MAX_BYTES", value_parser = size)]
+    realm_max_bytes: Option<u64>,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
@@ -81,6 +89,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         limits: Limits::default(),
         compiler: Compiler::Child(this_executable()?),
         standard: STANDARD,
+        realm_quota: Quota {
+            max_messages: arguments.realm_max_messages.map(NonZeroU64::get),
+            max_bytes: arguments.realm_max_bytes,
+        },
     };
     let (broker, dispatcher) = Broker::start(&arguments.data_dir, options)
         .map_err(|error| format!("{}: {error}", arguments.data_dir.display()))?;

@@ -135,3 +135,10 @@ pub const MAX_CREDIT_MESSAGES: u32 = MAX_IN_FLIGHT;
 pub const MAX_CREDIT_BYTES: u64 = 1024 * 1024 * KIB as u64;
 /// How long a stream may go without a sign of its client unless the broker is told otherwise.
 pub const DEFAULT_STREAM_IDLE: Duration = Duration::from_secs(60);
+/// How long a topic remembers the ids that publishers give their messages, unless it says otherwise: longer than any
+/// client tries again.
+pub const DEFAULT_DEDUP_WINDOW: Duration = Duration::from_secs(2 * MINUTE);
+/// The longest `dedup_window`: each id is two rows until it has passed.
+pub const MAX_DEDUP_WINDOW: Duration = Duration::from_secs(7 * DAY);
+/// The id that a publisher gives a message. It is kept as a hash.
+pub const MAX_DEDUP_ID_BYTES: usize = 256;

@@ -33,6 +33,12 @@ impl Message {
         size_of::<Self>() + self.payload.len() + attributes
     }
 
+    /// What it counts for in a quota: its payload, and the names and values of its attributes.
+    pub fn kept_bytes(&self) -> u64 {
+        let attributes = self.attributes.iter().map(|(name, value)| name.len() + value.len());
+        (self.payload.len() + attributes.sum::<usize>()) as u64
+    }
+
     /// Whether its time to live has passed.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|at| at <= now)

@@ -7,6 +7,7 @@ use super::filter::Filter;
 use super::id::Sequence;
 use super::limits as limit;
 use super::name::Name;
+use super::quota::Quota;
 use super::time::Timestamp;
 
 /// Settings of a topic.
@@ -20,6 +21,10 @@ pub struct TopicSettings {
     pub ttl: Option<Duration>,
     /// Messages that are older go, whether they were delivered or not.
     pub max_age: Option<Duration>,
+    /// How long the ids that publishers give their messages are remembered; zero for not at all.
+    pub dedup_window: Duration,
+    /// How much it may keep.
+    pub quota: Quota,
 }
 
 impl Default for TopicSettings {
@@ -29,6 +34,8 @@ impl Default for TopicSettings {
             max_message_bytes: limit::DEFAULT_MESSAGE_BYTES,
             ttl: None,
             max_age: None,
+            dedup_window: limit::DEFAULT_DEDUP_WINDOW,
+            quota: Quota::default(),
         }
     }
 }
@@ -185,7 +192,10 @@ impl TopicSettings {
         for (field, value) in [("ttl", self.ttl), ("max_age", self.max_age)] {
             value.map_or(Ok(()), |value| between(field, value, least, limit::MAX_DELAY))?;
         }
-        number("max_message_bytes", self.max_message_bytes as u64, limit::MAX_MESSAGE_BYTES as u64)
+        number("max_message_bytes", self.max_message_bytes as u64, limit::MAX_MESSAGE_BYTES as u64)?;
+        between("dedup_window", self.dedup_window, Duration::ZERO, limit::MAX_DEDUP_WINDOW)?;
+        number("max_messages", self.quota.max_messages.unwrap_or(1), u64::MAX)?;
+        number("max_bytes", self.quota.max_bytes.unwrap_or(1), u64::MAX)
     }
 }
 

@@ -7,6 +7,7 @@ use super::decide::Verdict;
 use super::shadow::{ShadowStats, ShadowVerdict};
 use super::{Durability, Reply};
 use crate::domain::decision::Decision;
+use crate::domain::dedup::DedupKey;
 use crate::domain::delivery::{Delivery, ExtendError, Stale};
 use crate::domain::digest::Digest;
 use crate::domain::failure::Failure;
@@ -127,6 +128,14 @@ pub enum Refusal {
     Outstanding(MessageId),
     #[error("the broker is shutting down")]
     ShuttingDown,
+    #[error("this id was given to message {0}, which has another payload")]
+    DedupConflict(MessageId),
+    #[error(
+        "topic {topic} is full: it may keep {limit} {what}, until messages that nobody needs any more go"
+    )]
+    TopicFull { topic: Name, what: &'static str, limit: u64 },
+    #[error("the realm is full: its topics may keep {limit} {what} together")]
+    RealmFull { what: &'static str, limit: u64 },
 }
 
 /// A page of a list that is ordered by `K`.
@@ -294,6 +303,8 @@ pub struct NewMessage {
     pub deliver_at: Option<Timestamp>,
     /// Given to the policy as expired when this and the delay have passed.
     pub ttl: Option<Duration>,
+    /// What its publisher calls it.
+    pub dedup: Option<DedupKey>,
 }
 
 impl NewMessage {
@@ -305,11 +316,20 @@ impl NewMessage {
     }
 }
 
+/// A message that is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Accepted {
+    /// Its id.
+    pub id: MessageId,
+    /// It was published before, under the same id of its publisher's.
+    pub duplicate: bool,
+}
+
 /// What became of messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Published {
     /// In the order of the request.
-    pub results: Vec<Result<MessageId, Refusal>>,
+    pub results: Vec<Result<Accepted, Refusal>>,
     /// What the broker waited for.
     pub durability: Durability,
 }

@@ -6,7 +6,9 @@ use crate::domain::id::RealmId;
 use crate::store::key::Owner;
 use crate::store::{Commit, Keyspace, StoreError, key};
 
-const OF_TOPIC: [Keyspace; 2] = [Keyspace::Messages, Keyspace::Expiries];
+/// What was on its way to a topic goes with it.
+const OF_TOPIC: [Keyspace; 5] =
+    [Keyspace::Messages, Keyspace::Expiries, Keyspace::Outbox, Keyspace::Dedup, Keyspace::DedupTimes];
 const OF_SUBSCRIPTION: [Keyspace; 3] = [Keyspace::Revisions, Keyspace::DeadLetters, Keyspace::Recorded];
 const OF_BACKLOG: [Keyspace; 7] = [
     Keyspace::Leased,

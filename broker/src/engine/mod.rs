@@ -15,6 +15,7 @@ mod command;
 mod control;
 mod dead_letters;
 mod decide;
+mod dedup;
 mod delete;
 mod events;
 mod expire;
@@ -25,6 +26,7 @@ mod order;
 mod policies;
 mod publish;
 mod pull;
+mod quota;
 mod recent;
 mod record;
 mod recover;
@@ -43,19 +45,22 @@ use std::time::Duration;
 use foldhash::HashMap;
 use tokio::sync::oneshot;
 
+use crate::domain::dedup::Fingerprint;
 use crate::domain::delivery::Delivery;
 use crate::domain::id::{BacklogId, MessageId, RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::message::Message;
 use crate::domain::name::Name;
+use crate::domain::quota::{Quota, Usage};
 use crate::domain::receipt::Secret;
 use crate::domain::time::Timestamp;
 use crate::store::key::Owner;
-use crate::store::row::Row as _;
+use crate::store::row::{DedupRow, Row as _};
 use crate::store::{Commit, Keyspace, Store, StoreError, key};
 
 pub use command::*;
 pub use decide::{Ask, Token, Verdict};
 pub use events::{Event, EventKind};
+use forward::Outbox;
 use order::KeyHash;
 use pull::Budget;
 use recent::Recent;
@@ -95,7 +100,7 @@ pub struct Engine {
     /// Deleted, with rows still to be removed.
     doomed: Vec<(RealmId, Owner)>,
     /// Messages wait in the outbox.
-    outbox: bool,
+    outbox: Outbox,
     /// Messages came from the outbox, for which no answer waits: they too are synced before they can be leased.
     unsynced: bool,
     /// Nacks whose items are not all decided.
@@ -126,6 +131,12 @@ pub struct Engine {
     shadows: u64,
     shadows_in_flight: usize,
     wakes: BTreeSet<(Timestamp, Owner)>,
+    /// Ids of messages that were published in this turn and are not applied yet.
+    remembered: HashMap<(TopicId, Fingerprint), DedupRow>,
+    /// What each realm keeps: that of its topics together.
+    usage: HashMap<RealmId, Usage>,
+    /// How much each realm may keep.
+    realm_quota: Quota,
 }
 
 /// An answer on its way.
@@ -163,9 +174,9 @@ impl Engine {
 
     /// When [`run`](Self::run) is to be called again even if no command comes.
     pub fn wakes_at(&self) -> Option<Timestamp> {
-        let busy = !self.ready.is_empty() || !self.doomed.is_empty() || self.outbox;
+        let busy = !self.ready.is_empty() || !self.doomed.is_empty();
         let timer = self.wakes.first().map(|(at, _)| *at);
-        if busy { Some(self.now) } else { timer }
+        if busy { Some(self.now) } else { timer.into_iter().chain(self.outbox.at).min() }
     }
 
     fn handle(&mut self, command: Command) -> Result<(), StoreError> {
@@ -173,7 +184,7 @@ impl Engine {
             Command::PutTopic(realm, request, reply) => self.put_topic(realm, request, reply),
             Command::GetTopic(realm, name, reply) => self.get_topic(realm, &name, reply),
             Command::ListTopics(realm, page, reply) => self.list_topics(realm, &page, reply),
-            Command::DeleteTopic(realm, name, reply) => return self.delete_topic(realm, &name, reply),
+            Command::DeleteTopic(realm, name, reply) => self.delete_topic(realm, &name, reply),
             Command::PutSubscription(realm, request, reply) => {
                 return self.put_subscription(realm, *request, reply);
             }
@@ -182,7 +193,7 @@ impl Engine {
             Command::DeleteSubscription(realm, name, reply) => {
                 self.delete_subscription(realm, &name, reply);
             }
-            Command::Publish(realm, request, reply) => self.publish(realm, request, reply),
+            Command::Publish(realm, request, reply) => return self.publish(realm, request, reply),
             Command::Pull(realm, request, reply) => self.pull(realm, request, reply),
             Command::Ack(realm, request, reply) => return self.ack(realm, request, reply),
             Command::Nack(realm, request, reply) => return self.nack(realm, request, reply),
@@ -317,6 +328,7 @@ impl Engine {
             self.store.apply(&self.pending)?;
             self.pending.clear();
             self.locks.clear();
+            self.remembered.clear();
         }
         Ok(())
     }

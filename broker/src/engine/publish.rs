@@ -2,42 +2,79 @@
 
 use std::time::Duration;
 
-use super::command::{NewMessage, Publish, Published, Refusal, message_id};
+use super::command::{Accepted, NewMessage, Publish, Published, Refusal, message_id};
 use super::{Engine, Reply, or_refuse};
 use crate::domain::id::{RealmId, TopicId};
 use crate::domain::limits::MAX_DELAY;
 use crate::domain::message::Message;
+use crate::domain::name::Name;
 use crate::domain::time::Timestamp;
 use crate::store::row::Row as _;
-use crate::store::{Commit, Keyspace, key};
+use crate::store::{Commit, Keyspace, StoreError, key};
 
 impl Engine {
-    pub(super) fn publish(&mut self, realm: RealmId, request: Publish, reply: Reply<Published>) {
+    pub(super) fn publish(
+        &mut self,
+        realm: RealmId,
+        request: Publish,
+        reply: Reply<Published>,
+    ) -> Result<(), StoreError> {
         if self.draining {
-            return self.answer(reply, Err(Refusal::ShuttingDown));
+            self.answer(reply, Err(Refusal::ShuttingDown));
+            return Ok(());
         }
-        let topic = or_refuse!(self, reply, self.topic_id(realm, &request.topic));
-        let settings = self.topics.get(&topic).map(|topic| &topic.row.settings);
-        let (limit, ttl) = settings.map_or((0, None), |settings| (settings.max_message_bytes, settings.ttl));
-        let now = self.now;
+        let topic = or_refuse!(try self, reply, self.topic_id(realm, &request.topic));
         let mut commit = Commit::default();
         let mut results = Vec::with_capacity(request.messages.len());
         for message in request.messages {
-            let bytes = message.payload.len();
-            results.push(if bytes > limit {
-                Err(Refusal::MessageTooLarge { bytes, topic: request.topic.clone(), limit })
-            } else if message.deliver_at.is_some_and(|at| at > now + MAX_DELAY) {
-                Err(Refusal::TooFarAhead)
-            } else {
-                let sequence = self.append(topic, accepted(message, ttl, now), &mut commit);
-                let gone = || Refusal::TopicNotFound(request.topic.clone());
-                sequence.map(|sequence| message_id(topic, sequence)).ok_or_else(gone)
-            });
+            results.push(self.publish_one(topic, &request.topic, message, &mut commit)?);
             commit.split_into(&mut self.pending);
         }
         self.pending.push(commit);
         let durability = self.durability;
         self.answer(reply, Ok(Published { results, durability }));
+        Ok(())
+    }
+
+    /// A message that is known by its id comes first: it was accepted, whatever has changed since.
+    fn publish_one(
+        &mut self,
+        id: TopicId,
+        name: &Name,
+        message: NewMessage,
+        commit: &mut Commit,
+    ) -> Result<Result<Accepted, Refusal>, StoreError> {
+        let now = self.now;
+        let gone = || Refusal::TopicNotFound(name.clone());
+        let Some(topic) = self.topics.get(&id) else { return Ok(Err(gone())) };
+        let settings = &topic.row.settings;
+        let (window, limit, ttl) = (settings.dedup_window, settings.max_message_bytes, settings.ttl);
+        // Without a window nothing is remembered.
+        let dedup = message.dedup.filter(|_| !window.is_zero());
+        let known = dedup.map(|key| self.published_as(id, &key)).transpose()?.flatten();
+        if let Some((row, key)) = known.zip(dedup).filter(|(row, _)| row.at + window > now) {
+            let original = message_id(id, row.sequence);
+            let same = row.payload == key.payload;
+            let answer = Accepted { id: original, duplicate: true };
+            return Ok(if same { Ok(answer) } else { Err(Refusal::DedupConflict(original)) });
+        }
+        let bytes = message.payload.len();
+        if bytes > limit {
+            return Ok(Err(Refusal::MessageTooLarge { bytes, topic: name.clone(), limit }));
+        }
+        if message.deliver_at.is_some_and(|at| at > now + MAX_DELAY) {
+            return Ok(Err(Refusal::TooFarAhead));
+        }
+        let message = accepted(message, ttl, now);
+        if let Err(refusal) = self.has_room(id, message.kept_bytes()) {
+            self.trim_soon(id);
+            return Ok(Err(refusal));
+        }
+        let Some(sequence) = self.append(id, message, commit) else { return Ok(Err(gone())) };
+        if let Some(key) = dedup {
+            self.remember(id, &key, sequence, known, commit);
+        }
+        Ok(Ok(Accepted { id: message_id(id, sequence), duplicate: false }))
     }
 
     /// Adds a message behind the last one of its topic; `None` if the topic is gone.
@@ -45,6 +82,9 @@ impl Engine {
         let topic = self.topics.get_mut(&id)?;
         let sequence = topic.head.next;
         topic.head.next += 1;
+        let bytes = message.kept_bytes();
+        topic.head.bytes += bytes;
+        self.usage.entry(topic.realm).or_default().add(bytes);
         commit.put(Keyspace::Messages, key::message(topic.realm, id, sequence), message.encode());
         if let Some(at) = message.expires_at {
             commit.put(Keyspace::Expiries, key::expiry(topic.realm, id, at, sequence), Vec::new());

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
+use super::forward::Outbox;
 use super::recent::Recent;
 use super::settle::Nacks;
 use super::shadow::Shadow;
 use super::state::{Held, Stored, Subscription, Topic};
 use super::window::Window;
-use super::{Durability, Engine, RECENT_BYTES, RECENT_WAITING_BYTES};
+use super::{Durability, Engine, RECENT_BYTES, RECENT_WAITING_BYTES, TRIM_EVERY};
 use crate::domain::delivery::{Delivery, State};
 use crate::domain::digest::Digest;
 use crate::domain::id::{RealmId, SubscriptionId, TopicId};
+use crate::domain::quota::Quota;
 use crate::domain::receipt::Secret;
 use crate::domain::time::Timestamp;
 use crate::store::row::{CursorRow, HeadRow, RevisionRow, Row as _, SubscriptionRow, TopicRow};
@@ -89,7 +91,7 @@ impl Engine {
             next_subscription: 1,
             next_backlog: 1,
             doomed: Vec::new(),
-            outbox: true,
+            outbox: Outbox::unread(now),
             unsynced: false,
             nacks: Nacks::default(),
             messages: Recent::new(RECENT_BYTES, |message| message.bytes()),
@@ -108,6 +110,9 @@ impl Engine {
             shadows: 0,
             shadows_in_flight: 0,
             wakes: BTreeSet::new(),
+            remembered: foldhash::HashMap::default(),
+            usage: foldhash::HashMap::default(),
+            realm_quota: Quota::default(),
         };
         engine.begin()?;
         engine.load_topics()?;
@@ -170,7 +175,14 @@ impl Engine {
                 expiries: Window::unread(),
                 trim_at: None,
                 wake: None,
+                // A look that finds nothing costs little, and only it can tell.
+                forget_at: Some(self.now + TRIM_EVERY),
+                forgotten: None,
             };
+            let usage = topic.head.usage();
+            let of_realm = self.usage.entry(realm).or_default();
+            of_realm.messages += usage.messages;
+            of_realm.bytes += usage.bytes;
             self.topics.insert(id, topic);
         }
         for id in self.topics.keys().copied().collect::<Vec<_>>() {

@@ -37,11 +37,15 @@ pub(super) struct Topic {
     pub(super) trim_at: Option<Timestamp>,
     /// What is set in the engine's wakes.
     pub(super) wake: Option<Timestamp>,
+    /// When to look for ids whose window has passed.
+    pub(super) forget_at: Option<Timestamp>,
+    /// The last of them that was removed.
+    pub(super) forgotten: Option<(Timestamp, Sequence)>,
 }
 
 impl Topic {
     pub(super) fn wakes_at(&self) -> Option<Timestamp> {
-        [self.expiries.due_at(), self.trim_at].into_iter().flatten().min()
+        [self.expiries.due_at(), self.trim_at, self.forget_at].into_iter().flatten().min()
     }
 }
 

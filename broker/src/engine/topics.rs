@@ -11,7 +11,7 @@ use crate::domain::limits::MAX_TOPICS;
 use crate::domain::name::Name;
 use crate::store::key::Owner;
 use crate::store::row::{HeadRow, Row as _, TopicRow};
-use crate::store::{Commit, Keyspace, StoreError, key};
+use crate::store::{Commit, Keyspace, key};
 
 impl Engine {
     pub(super) fn put_topic(&mut self, realm: RealmId, request: PutTopic, reply: Reply<Put<TopicView>>) {
@@ -27,6 +27,8 @@ impl Engine {
         commit.put(Keyspace::Topics, key::topic(realm, id), topic.row.encode());
         let value = view(topic);
         topic.trim_at = None;
+        // The window may be another.
+        topic.forget_at = Some(self.now);
         self.pending.push(commit);
         self.arm_trim(id);
         self.wake_topic(id);
@@ -44,11 +46,13 @@ impl Engine {
         let topic = Topic {
             realm,
             row,
-            head: HeadRow { next: 1, first: 1 },
+            head: HeadRow::empty(),
             subscriptions: Vec::new(),
             expiries: Window::empty(),
             trim_at: None,
             wake: None,
+            forget_at: None,
+            forgotten: None,
         };
         self.save_counters();
         self.topics.insert(id, topic);
@@ -72,20 +76,10 @@ impl Engine {
         self.answer(reply, Ok(Listed { items, more }));
     }
 
-    pub(super) fn delete_topic(
-        &mut self,
-        realm: RealmId,
-        name: &Name,
-        reply: Reply<()>,
-    ) -> Result<(), StoreError> {
-        // What was forwarded to it arrives first: it must not be stranded in the outbox.
-        while self.outbox {
-            self.empty_outbox()?;
-        }
-        let id = or_refuse!(try self, reply, self.topic_id(realm, name));
+    pub(super) fn delete_topic(&mut self, realm: RealmId, name: &Name, reply: Reply<()>) {
+        let id = or_refuse!(self, reply, self.topic_id(realm, name));
         if self.topics.get(&id).is_some_and(|topic| !topic.subscriptions.is_empty()) {
-            self.answer(reply, Err(Refusal::TopicInUse(name.clone())));
-            return Ok(());
+            return self.answer(reply, Err(Refusal::TopicInUse(name.clone())));
         }
         let mut commit = Commit::default();
         commit.delete(Keyspace::Topics, key::topic(realm, id));
@@ -93,11 +87,13 @@ impl Engine {
         self.doom(realm, Owner::Topic(id), &mut commit);
         self.pending.push(commit);
         self.topic_names.remove(&(realm, name.clone()));
-        if let Some(wake) = self.topics.remove(&id).and_then(|topic| topic.wake) {
-            self.wakes.remove(&(wake, Owner::Topic(id)));
+        if let Some(topic) = self.topics.remove(&id) {
+            if let Some(wake) = topic.wake {
+                self.wakes.remove(&(wake, Owner::Topic(id)));
+            }
+            self.usage.entry(realm).or_default().remove(topic.head.usage());
         }
         self.answer(reply, Ok(()));
-        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@ use super::{Engine, STEP_ROWS, TRIM_EVERY};
 use crate::domain::delivery::{Delivery, State};
 use crate::domain::id::{Sequence, SubscriptionId, TopicId};
 use crate::domain::message::Message;
+use crate::domain::quota::Usage;
 use crate::domain::time::Timestamp;
 use crate::store::row::Row as _;
 use crate::store::{Commit, Keyspace, StoreError, key};
@@ -55,7 +56,9 @@ impl Engine {
             self.pass_trimmed(subscription, first..next, &mut commit)?;
         }
         let Some(topic) = self.topics.get_mut(&id) else { return Ok(()) };
+        let mut removed = Usage::default();
         for (sequence, message) in messages {
+            removed.add(message.kept_bytes());
             commit.delete(Keyspace::Messages, key::message(realm, id, sequence));
             if let Some(at) = message.expires_at {
                 commit.delete(Keyspace::Expiries, key::expiry(realm, id, at, sequence));
@@ -63,6 +66,8 @@ impl Engine {
             }
         }
         topic.head.first = next;
+        topic.head.bytes = topic.head.bytes.saturating_sub(removed.bytes);
+        self.usage.entry(realm).or_default().remove(removed);
         topic.trim_at = (next < topic.head.next).then_some(again);
         self.pending.push(commit);
         self.changed_topics.insert(id);
@@ -193,6 +198,9 @@ impl Engine {
         self.expire_messages(id)?;
         if self.topics.get(&id).is_some_and(|topic| topic.trim_at.is_some_and(|at| at <= self.now)) {
             self.trim(id)?;
+        }
+        if self.topics.get(&id).is_some_and(|topic| topic.forget_at.is_some_and(|at| at <= self.now)) {
+            self.forget_ids(id)?;
         }
         self.wake_topic(id);
         Ok(())

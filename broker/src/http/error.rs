@@ -16,12 +16,16 @@ pub enum ErrorCode {
     BodyTooLarge,
     /// There is no such dead letter.
     DeadLetterNotFound,
+    /// The id of the publisher's was given to a message with another payload.
+    DedupConflict,
     /// The broker failed; its log says how.
     Internal,
     /// An attribute's name or value, or their number, is not allowed.
     InvalidAttribute,
     /// The body is not what this route takes: syntax, an unknown field, a wrong type.
     InvalidBody,
+    /// The event is not one of CloudEvents 1.0.
+    InvalidCloudevent,
     /// The list cursor is not one that this broker gave out.
     InvalidCursor,
     /// A duration is malformed, negative, or out of bounds.
@@ -72,6 +76,8 @@ pub enum ErrorCode {
     PolicyChanged,
     /// The upload is larger than a policy may be.
     PolicyTooLarge,
+    /// The topic or the realm keeps as much as it may.
+    QuotaExceeded,
     /// There is no such realm.
     RealmNotFound,
     /// There is no such recorded failure, or it is gone.
@@ -121,9 +127,11 @@ impl ErrorCode {
             Self::BatchSize => "batch_size",
             Self::BodyTooLarge => "body_too_large",
             Self::DeadLetterNotFound => "dead_letter_not_found",
+            Self::DedupConflict => "dedup_conflict",
             Self::Internal => "internal",
             Self::InvalidAttribute => "invalid_attribute",
             Self::InvalidBody => "invalid_body",
+            Self::InvalidCloudevent => "invalid_cloudevent",
             Self::InvalidCursor => "invalid_cursor",
             Self::InvalidDuration => "invalid_duration",
             Self::InvalidFilter => "invalid_filter",
@@ -149,6 +157,7 @@ impl ErrorCode {
             Self::Outstanding => "outstanding",
             Self::PolicyChanged => "policy_changed",
             Self::PolicyTooLarge => "policy_too_large",
+            Self::QuotaExceeded => "quota_exceeded",
             Self::RealmNotFound => "realm_not_found",
             Self::RecordNotFound => "record_not_found",
             Self::RequestTimeout => "request_timeout",
@@ -178,6 +187,7 @@ impl ErrorCode {
             Self::BatchSize
             | Self::InvalidAttribute
             | Self::InvalidBody
+            | Self::InvalidCloudevent
             | Self::InvalidCursor
             | Self::InvalidDuration
             | Self::InvalidHeader
@@ -199,7 +209,8 @@ impl ErrorCode {
             | Self::TopicNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
-            Self::LimitReached
+            Self::DedupConflict
+            | Self::LimitReached
             | Self::MaxLeaseExceeded
             | Self::NoEarlierRevision
             | Self::NotForLive
@@ -218,13 +229,20 @@ impl ErrorCode {
             Self::InvalidFilter | Self::InvalidParams | Self::InvalidPolicy | Self::InvalidSetting => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            Self::TooManyListeners | Self::TooManyStreams | Self::TooManyTrials | Self::TooManyWaiters => {
-                StatusCode::TOO_MANY_REQUESTS
-            }
+            Self::QuotaExceeded
+            | Self::TooManyListeners
+            | Self::TooManyStreams
+            | Self::TooManyTrials
+            | Self::TooManyWaiters => StatusCode::TOO_MANY_REQUESTS,
             Self::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         }
+    }
+
+    /// Whether the broker has no room or no time for it now: the answer says when to try again.
+    pub(super) fn is_for_now(self) -> bool {
+        matches!(self.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
     }
 
     /// Whether the same request can succeed later.
@@ -233,6 +251,7 @@ impl ErrorCode {
             self,
             Self::Internal
                 | Self::PolicyChanged
+                | Self::QuotaExceeded
                 | Self::RequestTimeout
                 | Self::ShuttingDown
                 | Self::TooManyListeners
@@ -242,6 +261,9 @@ impl ErrorCode {
         )
     }
 }
+
+/// When to try again where it is only for now that the broker cannot: in seconds.
+pub(super) const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// An error on its way to a client: RFC 9457.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -301,15 +323,8 @@ impl IntoResponse for Problem {
         let mut response = self.code.status().into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if matches!(
-            self.code,
-            ErrorCode::ShuttingDown
-                | ErrorCode::TooManyListeners
-                | ErrorCode::TooManyStreams
-                | ErrorCode::TooManyTrials
-                | ErrorCode::TooManyWaiters
-        ) {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        if self.code.is_for_now() {
+            headers.insert(header::RETRY_AFTER, RETRY_AFTER);
         }
         if self.code == ErrorCode::Unauthorized {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -346,6 +361,8 @@ impl From<Refusal> for Problem {
             Refusal::NotForLive(_) => ErrorCode::NotForLive,
             Refusal::Outstanding(_) => ErrorCode::Outstanding,
             Refusal::ShuttingDown => ErrorCode::ShuttingDown,
+            Refusal::DedupConflict(_) => ErrorCode::DedupConflict,
+            Refusal::TopicFull { .. } | Refusal::RealmFull { .. } => ErrorCode::QuotaExceeded,
         };
         Self::new(code, refusal.to_string())
     }

@@ -8,6 +8,7 @@ mod backtest;
 mod body;
 mod browse;
 mod candidate;
+mod cloudevents;
 mod control;
 mod dead_letters;
 mod error;
@@ -27,6 +28,7 @@ pub(crate) mod simulate;
 mod stream;
 mod subscriptions;
 mod topics;
+mod trace;
 mod wire;
 
 use std::sync::Arc;

@@ -9,15 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::REALM;
 use super::body::{Format, parse, read};
-use super::error::ItemError;
+use super::cloudevents::{self, Event};
+use super::error::{ItemError, RETRY_AFTER};
 use super::query::Asked;
 use super::wire::{BinaryPayload, GivenDuration, JsonPayload, Pairs, moment, name, some};
-use super::{App, ErrorCode, Problem};
+use super::{App, ErrorCode, Problem, trace};
 use crate::dispatch::Awaited;
+use crate::domain::dedup::{DedupKey, Fingerprint};
 use crate::domain::id::RealmId;
 use crate::domain::limits as limit;
 use crate::domain::name::Name;
-use crate::engine::{Command, Durability, NewMessage, Publish, Published};
+use crate::engine::{Accepted, Command, Durability, NewMessage, Publish, Published};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,6 +39,7 @@ pub(super) struct Item {
     attributes: Pairs,
     delay: Option<GivenDuration>,
     ttl: Option<GivenDuration>,
+    dedup_id: Option<String>,
     deliver_at: Option<String>,
 }
 
@@ -57,8 +60,15 @@ pub(super) struct PublishAnswer {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum ItemAnswer {
-    Accepted { id: String, sequence: u64 },
-    Refused { error: ItemError },
+    Accepted {
+        id: String,
+        sequence: u64,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        duplicate: bool,
+    },
+    Refused {
+        error: ItemError,
+    },
 }
 
 /// A body that is no batch is a payload, whatever it holds.
@@ -72,43 +82,88 @@ pub(super) async fn publish(
     let topic = name("topic", &topic)?;
     let (parts, body) = request.into_parts();
     let bytes = read(&parts.headers, body, limit::MAX_BODY_BYTES, ErrorCode::BodyTooLarge).await?;
-    match batch_format(&parts.headers, &bytes).filter(|_| !is_raw) {
-        Some(spoken) => {
-            no_message_headers(&parts.headers)?;
-            let Batch { messages } = parse(spoken, &bytes)?;
-            let items = batch(messages)?;
-            let sent = send(&app, REALM, topic, items).await?.answer().await?;
-            let stored = sent.items.iter().any(|item| matches!(item, ItemAnswer::Accepted { .. }));
-            let status = if stored { StatusCode::CREATED } else { StatusCode::UNPROCESSABLE_ENTITY };
-            Ok(format.answer(status, &sent))
+    let headers = &parts.headers;
+    let items = match kind(headers, &bytes, is_raw) {
+        Kind::Batch(spoken) => {
+            no_message_headers(headers)?;
+            batch(parse::<Batch>(spoken, &bytes)?.messages, item)?
         }
-        None => {
-            let message = raw(&parts.headers, bytes)?;
-            let message = check(message)?;
-            let sent = app
-                .broker
-                .call(|reply| Command::Publish(REALM, Publish { topic, messages: vec![message] }, reply));
-            let published = sent.await?;
-            let mut items = Vec::new();
-            for result in published.results {
-                items.push(ItemAnswer::from(result.map_err(Problem::from)?));
-            }
-            let durability = durability(published.durability);
-            Ok(format.answer(StatusCode::CREATED, &PublishAnswer { items, durability }))
+        Kind::Events => {
+            no_message_headers(headers)?;
+            batch(cloudevents::events(&bytes)?, |event| {
+                Event::read(event.get().as_bytes())?.into_message().and_then(check)
+            })?
         }
-    }
+        Kind::One(described) => {
+            let message = one(headers, bytes, described).and_then(check)?;
+            let sent = send(&app, REALM, topic, vec![Ok(message)]).await?.sent().await?;
+            // It is the whole of the request: what is wrong with it is the answer.
+            return match sent.results.iter().find_map(|result| result.as_ref().err()) {
+                Some(problem) => Err(problem.clone()),
+                None => Ok(answer(format, sent)),
+            };
+        }
+    };
+    Ok(answer(format, send(&app, REALM, topic, items).await?.sent().await?))
 }
 
-/// A batch is MessagePack, or a JSON object with a field `messages`.
-fn batch_format(headers: &HeaderMap, bytes: &[u8]) -> Option<Format> {
+/// 201 if something was stored, 200 if it all was already. Where nothing is, a client that looks at no more than the
+/// status has to see whether to try again.
+fn answer(format: Format, sent: Sent) -> Response {
+    let accepted = || sent.results.iter().flatten();
+    let codes = || sent.results.iter().filter_map(|result| result.as_ref().err()).map(|problem| problem.code);
+    let full = codes().next().filter(|_| accepted().next().is_none() && codes().all(ErrorCode::is_for_now));
+    let status = if let Some(code) = full {
+        code.status()
+    } else if accepted().any(|accepted| !accepted.duplicate) {
+        StatusCode::CREATED
+    } else if accepted().next().is_some() {
+        StatusCode::OK
+    } else {
+        StatusCode::UNPROCESSABLE_ENTITY
+    };
+    let mut response = format.answer(status, &PublishAnswer::from(sent));
+    if full.is_some() {
+        response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+    }
+    response
+}
+
+/// What a body is.
+enum Kind {
+    /// One message.
+    One(Described),
+    /// A batch in a format of ours.
+    Batch(Format),
+    /// A batch of CloudEvents.
+    Events,
+}
+
+/// Where it stands what the message is.
+enum Described {
+    /// In our headers.
+    Plain,
+    /// In those of CloudEvents.
+    Binary,
+    /// In the body, as a CloudEvent.
+    Structured,
+}
+
+/// A batch is MessagePack, a JSON object with a field `messages`, or what says that it is one of CloudEvents.
+fn kind(headers: &HeaderMap, bytes: &[u8], is_raw: bool) -> Kind {
     let media_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = media_type.split(';').next().unwrap_or_default().trim();
     match media_type {
-        "application/msgpack" | "application/x-msgpack" => Some(Format::MessagePack),
-        "application/json" | "" => is_batch(bytes).then_some(Format::Json),
-        _ => None,
+        _ if is_raw => {}
+        "application/cloudevents+json" => return Kind::One(Described::Structured),
+        "application/cloudevents-batch+json" => return Kind::Events,
+        _ if cloudevents::is_binary(headers) => {}
+        "application/msgpack" | "application/x-msgpack" => return Kind::Batch(Format::MessagePack),
+        "application/json" | "" if is_batch(bytes) => return Kind::Batch(Format::Json),
+        _ => {}
     }
+    Kind::One(if cloudevents::is_binary(headers) { Described::Binary } else { Described::Plain })
 }
 
 fn is_batch(bytes: &[u8]) -> bool {
@@ -123,10 +178,16 @@ fn is_batch(bytes: &[u8]) -> bool {
         || serde_json::from_slice::<Probe>(bytes).is_ok_and(|probe| probe.messages.is_some())
 }
 
+/// What became of the items of a request, in its order.
+struct Sent {
+    results: Vec<Result<Accepted, Problem>>,
+    durability: Durability,
+}
+
 /// A batch that the broker works on.
 pub(super) struct Publishing {
     /// In the order of the batch; what is `None` is to come.
-    answers: Vec<Option<ItemAnswer>>,
+    refused: Vec<Option<Problem>>,
     published: Awaited<Published>,
 }
 
@@ -137,45 +198,53 @@ pub(super) async fn send(
     topic: Name,
     items: Vec<Result<NewMessage, Problem>>,
 ) -> Result<Publishing, Problem> {
-    let mut answers: Vec<Option<ItemAnswer>> = Vec::with_capacity(items.len());
+    let mut refused: Vec<Option<Problem>> = Vec::with_capacity(items.len());
     let mut messages = Vec::with_capacity(items.len());
     for item in items {
         match item {
             Ok(message) => {
                 messages.push(message);
-                answers.push(None);
+                refused.push(None);
             }
-            Err(problem) => answers.push(Some(ItemAnswer::Refused { error: problem.into() })),
+            Err(problem) => refused.push(Some(problem)),
         }
     }
     let published = app.broker.send(|reply| Command::Publish(realm, Publish { topic, messages }, reply));
-    Ok(Publishing { answers, published: published.await? })
+    Ok(Publishing { refused, published: published.await? })
 }
 
 impl Publishing {
-    /// Puts the answers where their items were.
-    pub(super) async fn answer(self) -> Result<PublishAnswer, Problem> {
+    /// Puts the results where their items were.
+    async fn sent(self) -> Result<Sent, Problem> {
         let published = self.published.await?;
-        let mut results = published.results.into_iter();
-        let items = self.answers.into_iter().filter_map(|refused| {
-            refused.or_else(|| {
-                let result = results.next()?;
-                Some(match result {
-                    Ok(id) => id.into(),
-                    Err(refusal) => ItemAnswer::Refused { error: Problem::from(refusal).into() },
-                })
-            })
-        });
-        Ok(PublishAnswer { items: items.collect(), durability: durability(published.durability) })
+        let mut taken = published.results.into_iter().map(|result| result.map_err(Problem::from));
+        let refused = self.refused.into_iter();
+        let results = refused.filter_map(|refused| refused.map(Err).or_else(|| taken.next()));
+        Ok(Sent { results: results.collect(), durability: published.durability })
+    }
+
+    /// The same as it is shown.
+    pub(super) async fn answer(self) -> Result<PublishAnswer, Problem> {
+        self.sent().await.map(PublishAnswer::from)
     }
 }
 
-pub(super) fn batch(items: Vec<Item>) -> Result<Vec<Result<NewMessage, Problem>>, Problem> {
+impl From<Sent> for PublishAnswer {
+    fn from(sent: Sent) -> Self {
+        let items = sent.results.into_iter().map(ItemAnswer::from).collect();
+        Self { items, durability: durability(sent.durability) }
+    }
+}
+
+pub(super) fn batch<T>(
+    items: Vec<T>,
+    message: impl Fn(T) -> Result<NewMessage, Problem>,
+) -> Result<Vec<Result<NewMessage, Problem>>, Problem> {
     let refuse = |detail: String| Err(Problem::new(ErrorCode::BatchSize, detail));
     if items.is_empty() || items.len() > limit::MAX_BATCH_ITEMS {
         return refuse(format!("a batch has 1 to {} messages", limit::MAX_BATCH_ITEMS));
     }
-    let messages: Vec<_> = items.into_iter().map(item).collect();
+    let messages: Vec<_> = items.into_iter().map(message).collect();
     let bytes: usize = messages.iter().flatten().map(NewMessage::bytes).sum();
     if bytes > limit::MAX_BATCH_BYTES {
         let most = limit::MAX_BATCH_BYTES;
@@ -184,7 +253,7 @@ pub(super) fn batch(items: Vec<Item>) -> Result<Vec<Result<NewMessage, Problem>>
     Ok(messages)
 }
 
-fn item(item: Item) -> Result<NewMessage, Problem> {
+pub(super) fn item(item: Item) -> Result<NewMessage, Problem> {
     let (payload, content_type) = match (item.payload, item.payload_base64) {
         (Some(JsonPayload(bytes)), None) => {
             (bytes, Some(item.content_type.unwrap_or_else(|| "application/json".to_owned())))
@@ -195,6 +264,7 @@ fn item(item: Item) -> Result<NewMessage, Problem> {
             return Err(Problem::new(ErrorCode::InvalidMessage, detail));
         }
     };
+    let dedup = item.dedup_id.map(|id| dedup_key("dedup_id", &id, &payload)).transpose()?;
     check(NewMessage {
         key: item.key,
         attributes: item.attributes.0,
@@ -202,8 +272,27 @@ fn item(item: Item) -> Result<NewMessage, Problem> {
         payload,
         delay: item.delay.map(|delay| delay.check("delay")).transpose()?.unwrap_or_default(),
         ttl: item.ttl.map(|ttl| ttl.check("ttl")).transpose()?,
+        dedup,
         deliver_at: item.deliver_at.map(|text| moment("deliver_at", &text)).transpose()?,
     })
+}
+
+/// The only message of a request.
+fn one(headers: &HeaderMap, body: Bytes, described: Described) -> Result<NewMessage, Problem> {
+    match described {
+        Described::Plain => raw(headers, body),
+        Described::Binary => {
+            let mut message = raw(headers, body)?;
+            cloudevents::describe_by_headers(headers, &mut message)?;
+            Ok(message)
+        }
+        Described::Structured => {
+            let event = Event::read(&body)?;
+            let mut message = raw(headers, event.payload.clone())?;
+            event.describe(&mut message)?;
+            Ok(message)
+        }
+    }
 }
 
 const ATTRIBUTE: &str = "broker-attribute-";
@@ -214,7 +303,7 @@ fn raw(headers: &HeaderMap, payload: Bytes) -> Result<NewMessage, Problem> {
         let twice = headers.get_all(header).iter().nth(1).is_some();
         let header = header.as_str();
         let attribute = header.starts_with(ATTRIBUTE);
-        if twice && !attribute && (header.starts_with("broker-") || header == "content-type") {
+        if twice && !attribute && is_single(header) {
             return Err(Problem::new(ErrorCode::InvalidHeader, format!("{header}: given twice")));
         }
         let text = || {
@@ -231,10 +320,7 @@ fn raw(headers: &HeaderMap, payload: Bytes) -> Result<NewMessage, Problem> {
                 "broker-ttl" => message.ttl = Some(duration()?),
                 "broker-deliver-at" => message.deliver_at = Some(moment(header, text()?)?),
                 "content-type" => message.content_type = Some(text()?.to_owned()),
-                "idempotency-key" => {
-                    let detail = "this version does not deduplicate: publish without it";
-                    return Err(Problem::new(ErrorCode::InvalidHeader, detail));
-                }
+                "idempotency-key" => message.dedup = Some(dedup_key(header, text()?, &message.payload)?),
                 "broker-realm" => {}
                 other if other.starts_with("broker-") => {
                     return Err(Problem::new(ErrorCode::InvalidHeader, format!("{other}: unknown")));
@@ -243,7 +329,22 @@ fn raw(headers: &HeaderMap, payload: Bytes) -> Result<NewMessage, Problem> {
             }
         }
     }
+    trace::add(headers, &mut message.attributes);
     Ok(message)
+}
+
+/// What a message has one of.
+fn is_single(header: &str) -> bool {
+    header.starts_with("broker-") || matches!(header, "content-type" | "idempotency-key")
+}
+
+/// The id of the publisher's as it is looked for.
+fn dedup_key(field: &str, id: &str, payload: &[u8]) -> Result<DedupKey, Problem> {
+    if id.is_empty() || id.len() > limit::MAX_DEDUP_ID_BYTES {
+        let detail = format!("{field}: an id has 1 to {} bytes", limit::MAX_DEDUP_ID_BYTES);
+        return Err(Problem::new(ErrorCode::InvalidMessage, detail));
+    }
+    Ok(DedupKey { id: Fingerprint::of(id.as_bytes()), payload: Fingerprint::of(payload) })
 }
 
 /// They belong to a raw body; in a batch each message has its own.
@@ -318,8 +419,13 @@ const fn durability(durability: Durability) -> &'static str {
     }
 }
 
-impl From<crate::domain::id::MessageId> for ItemAnswer {
-    fn from(id: crate::domain::id::MessageId) -> Self {
-        Self::Accepted { id: id.to_string(), sequence: id.sequence }
+impl From<Result<Accepted, Problem>> for ItemAnswer {
+    fn from(result: Result<Accepted, Problem>) -> Self {
+        match result {
+            Ok(Accepted { id, duplicate }) => {
+                Self::Accepted { id: id.to_string(), sequence: id.sequence, duplicate }
+            }
+            Err(problem) => Self::Refused { error: problem.into() },
+        }
     }
 }

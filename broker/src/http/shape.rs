@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::body::Format;
+use super::cloudevents::{EventBody, is_json};
 use super::wire::{BinaryPayload, JsonOut, WireDuration, WireTime, map};
 use crate::domain::decision::{Action, Decider, Decision, Fault};
 use crate::domain::delivery::{Delivery, PastAttempt};
@@ -37,10 +38,20 @@ pub(super) enum PayloadAs {
     Auto,
     /// Always as bytes: base64 in JSON.
     Base64,
+    /// Within the message as an event in structured form.
+    CloudEvents,
+}
+
+/// A message as it was asked for.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum MessageBody<'a> {
+    Own(OwnBody<'a>),
+    Event(EventBody<'a>),
 }
 
 #[derive(Serialize)]
-pub(super) struct MessageBody<'a> {
+pub(super) struct OwnBody<'a> {
     id: String,
     topic: &'a str,
     sequence: u64,
@@ -70,14 +81,14 @@ pub(super) fn message_body<'a>(
     payload_as: PayloadAs,
     format: Format,
 ) -> MessageBody<'a> {
-    let is_json = message.content_type.as_deref().is_some_and(|given| {
-        let media_type = given.split(';').next().unwrap_or_default().trim();
-        media_type.eq_ignore_ascii_case("application/json") || media_type.ends_with("+json")
-    });
+    if payload_as == PayloadAs::CloudEvents {
+        return MessageBody::Event(EventBody::new(id, topic, message, format));
+    }
+    let is_json = message.content_type.as_deref().is_some_and(is_json);
     let as_json = is_json && payload_as == PayloadAs::Auto;
     let payload = if as_json { JsonOut::new(&message.payload, format) } else { None };
     let payload_base64 = payload.is_none().then(|| BinaryPayload(message.payload.clone()));
-    MessageBody {
+    MessageBody::Own(OwnBody {
         id: id.to_string(),
         topic: topic.as_str(),
         sequence: id.sequence,
@@ -88,7 +99,7 @@ pub(super) fn message_body<'a>(
         content_type: message.content_type.as_deref(),
         payload,
         payload_base64,
-    }
+    })
 }
 
 #[derive(Serialize)]

@@ -12,6 +12,7 @@ use super::shape::ListBody;
 use super::wire::{GivenDuration, WireDuration, WireTime, name, optional};
 use super::{App, Problem};
 use crate::domain::name::Name;
+use crate::domain::quota::Quota;
 use crate::domain::settings::TopicSettings;
 use crate::engine::{Command, PutTopic, TopicView};
 
@@ -22,6 +23,9 @@ pub(super) struct TopicBody {
     max_message_bytes: Option<usize>,
     ttl: Option<GivenDuration>,
     max_age: Option<GivenDuration>,
+    dedup_window: Option<GivenDuration>,
+    max_messages: Option<u64>,
+    max_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -33,10 +37,16 @@ pub(super) struct TopicAnswer {
     ttl: Option<WireDuration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_age: Option<WireDuration>,
+    dedup_window: WireDuration,
+    max_messages: Option<u64>,
+    max_bytes: Option<u64>,
     created_at: WireTime,
     next_sequence: u64,
     first_sequence: u64,
     subscriptions: usize,
+    messages: u64,
+    bytes: u64,
+    incoming: u64,
 }
 
 pub(super) async fn put(
@@ -52,6 +62,8 @@ pub(super) async fn put(
         max_message_bytes: body.max_message_bytes.unwrap_or(default.max_message_bytes),
         ttl: optional(body.ttl.as_ref(), "ttl")?,
         max_age: optional(body.max_age.as_ref(), "max_age")?,
+        dedup_window: optional(body.dedup_window.as_ref(), "dedup_window")?.unwrap_or(default.dedup_window),
+        quota: Quota { max_messages: body.max_messages, max_bytes: body.max_bytes },
     };
     let request = PutTopic { name, settings };
     let put = app.broker.call(|reply| Command::PutTopic(REALM, request, reply)).await?;
@@ -85,15 +97,22 @@ pub(super) async fn delete(State(app): State<App>, Path(topic): Path<String>) ->
 }
 
 fn answer(view: TopicView) -> TopicAnswer {
+    let (quota, usage) = (view.row.settings.quota, view.head.usage());
     TopicAnswer {
         name: view.row.name.to_string(),
         keep_acked: WireDuration(view.row.settings.keep_acked),
         max_message_bytes: view.row.settings.max_message_bytes,
         ttl: view.row.settings.ttl.map(WireDuration),
         max_age: view.row.settings.max_age.map(WireDuration),
+        dedup_window: WireDuration(view.row.settings.dedup_window),
+        max_messages: quota.max_messages,
+        max_bytes: quota.max_bytes,
         created_at: WireTime(view.row.created_at),
         next_sequence: view.head.next,
         first_sequence: view.head.first,
         subscriptions: view.subscriptions,
+        messages: usage.messages,
+        bytes: usage.bytes,
+        incoming: view.head.incoming,
     }
 }

@@ -230,9 +230,11 @@ fn tuning(keyspace: Keyspace) -> KeyspaceCreateOptions {
         Modules => small().data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4)),
         // Point reads that often miss, of rows that are small and live for seconds: the filters of the default
         // earn their keep, compression does not.
-        Leased | Delayed | Settled | Due | Expiries | Locks | Blocked => KeyspaceCreateOptions::default()
-            .max_memtable_size(32 * MIB)
-            .data_block_compression_policy(CompressionPolicy::disabled()),
+        Leased | Delayed | Settled | Due | Expiries | Locks | Blocked | Dedup | DedupTimes => {
+            KeyspaceCreateOptions::default()
+                .max_memtable_size(32 * MIB)
+                .data_block_compression_policy(CompressionPolicy::disabled())
+        }
         Meta | Realms | Topics | Heads | Subscriptions | Cursors | Revisions | Doomed => small(),
     }
 }

@@ -25,10 +25,13 @@
 //! locks          realm u32 | backlog u32 | key hash 16    the sequence of the delivery that holds up its key
 //! blocked        realm u32 | backlog u32 | key hash 16 | seq u64   nothing; a delivery that waits for its key
 //! outbox         realm u32 | topic u32 | subscription u32 | seq u64   a message on its way to another topic
+//! dedup          realm u32 | topic u32 | hash 16          a message by the id that its publisher gave it
+//! dedup_times    realm u32 | topic u32 | at u64 | seq u64 the hash of that id; when it was published
 //! ```
 
 use std::ops::Range;
 
+use crate::domain::dedup::Fingerprint;
 use crate::domain::digest::Digest;
 use crate::domain::id::{BacklogId, RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::time::Timestamp;
@@ -58,11 +61,13 @@ pub enum Keyspace {
     Recorded,
     Locks,
     Blocked,
+    Dedup,
+    DedupTimes,
 }
 
 impl Keyspace {
     /// Every keyspace; the place in this list is its number in an encoded commit.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::Meta,
         Self::Realms,
         Self::Topics,
@@ -84,6 +89,8 @@ impl Keyspace {
         Self::Recorded,
         Self::Locks,
         Self::Blocked,
+        Self::Dedup,
+        Self::DedupTimes,
     ];
 
     /// Its name on disk.
@@ -110,6 +117,8 @@ impl Keyspace {
             Self::Recorded => "recorded",
             Self::Locks => "locks",
             Self::Blocked => "blocked",
+            Self::Dedup => "dedup",
+            Self::DedupTimes => "dedup_times",
         }
     }
 }
@@ -136,7 +145,7 @@ impl Key {
     }
 }
 
-/// `topics`, `heads`; and the prefix of `messages` and `expiries`.
+/// `topics`, `heads`; and the prefix of all rows of a topic, `outbox` included.
 pub fn topic(realm: RealmId, topic: TopicId) -> Vec<u8> {
     Key::new(realm).u32(topic.0).0
 }
@@ -216,6 +225,18 @@ pub fn outbox(realm: RealmId, to: TopicId, from: SubscriptionId, sequence: Seque
     Key::new(realm).u32(to.0).u32(from.0).u64(sequence).0
 }
 
+/// `dedup`.
+pub fn dedup(realm: RealmId, topic: TopicId, id: Fingerprint) -> Vec<u8> {
+    let mut key = Key::new(realm).u32(topic.0).0;
+    key.extend_from_slice(&id.0);
+    key
+}
+
+/// `dedup_times`.
+pub fn dedup_time(realm: RealmId, topic: TopicId, at: Timestamp, sequence: Sequence) -> Vec<u8> {
+    Key::new(realm).u32(topic.0).u64(at.as_millis()).u64(sequence).0
+}
+
 /// `doomed`.
 pub fn doomed(realm: RealmId, owner: Owner) -> Vec<u8> {
     let mut key = Key::new(realm).0;
@@ -272,7 +293,7 @@ pub fn everything() -> Range<Vec<u8>> {
     prefixed(Vec::new())
 }
 
-/// The sequence that ends a key of `messages`, `expiries`, `due` or a delivery.
+/// The sequence that ends a key of `messages`, `expiries`, `due`, `dedup_times` or a delivery.
 pub fn read_sequence(key: &[u8]) -> Option<Sequence> {
     key.last_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
@@ -282,10 +303,15 @@ pub fn read_revision(key: &[u8]) -> Option<u32> {
     key.last_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
-/// The moment in a key of `expiries` or `due`.
+/// The moment in a key of `expiries`, `due` or `dedup_times`.
 pub fn read_moment(key: &[u8]) -> Option<Timestamp> {
     let bytes = key.get(8..16)?.first_chunk()?;
     Some(Timestamp::from_millis(u64::from_be_bytes(*bytes)))
+}
+
+/// The hash in a row of `dedup_times`.
+pub fn read_fingerprint(value: &[u8]) -> Option<Fingerprint> {
+    value.try_into().ok().map(Fingerprint)
 }
 
 /// The number after the realm: a topic or a subscription.

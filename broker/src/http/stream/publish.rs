@@ -8,7 +8,7 @@ use futures_util::stream::FuturesOrdered;
 use tokio::sync::mpsc;
 
 use super::super::body::Format;
-use super::super::publish::{Batch, batch, send};
+use super::super::publish::{Batch, batch, item, send};
 use super::super::{App, Problem};
 use super::frame::{self, Frame};
 use super::leases::Leases;
@@ -84,7 +84,7 @@ impl Session {
 
     async fn publish(&self, frame: &Frame) -> Result<Confirming, Problem> {
         let Batch { messages } = frame.rest()?;
-        let sent = send(&self.app, self.realm, self.topic.clone(), batch(messages)?).await?;
+        let sent = send(&self.app, self.realm, self.topic.clone(), batch(messages, item)?).await?;
         let (format, id) = (self.format, frame.id.clone());
         Ok(Box::pin(async move {
             match sent.answer().await {

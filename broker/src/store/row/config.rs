@@ -7,6 +7,7 @@ use crate::domain::digest::Digest;
 use crate::domain::filter::Filter;
 use crate::domain::id::{BacklogId, Sequence, TopicId};
 use crate::domain::name::Name;
+use crate::domain::quota::{Quota, Usage};
 use crate::domain::settings::{Mode, Ordering, Start, SubscriptionSettings, TopicSettings};
 use crate::domain::time::Timestamp;
 
@@ -28,6 +29,22 @@ pub struct HeadRow {
     pub next: Sequence,
     /// Every message below it is gone.
     pub first: Sequence,
+    /// What the messages from `first` on count for in a quota.
+    pub bytes: u64,
+    /// Messages in the outbox on their way here.
+    pub incoming: u64,
+}
+
+impl HeadRow {
+    /// That of a topic without messages.
+    pub const fn empty() -> Self {
+        Self { next: 1, first: 1, bytes: 0, incoming: 0 }
+    }
+
+    /// What it keeps: messages go from the front alone, so that none is missing between.
+    pub const fn usage(&self) -> Usage {
+        Usage { messages: self.next - self.first, bytes: self.bytes }
+    }
 }
 
 /// A subscription as configured.
@@ -142,6 +159,9 @@ impl Row for TopicRow {
         out.u64(self.settings.max_message_bytes as u64);
         out.option(self.settings.ttl, Writer::duration);
         out.option(self.settings.max_age, Writer::duration);
+        out.duration(self.settings.dedup_window);
+        out.option(self.settings.quota.max_messages, Writer::u64);
+        out.option(self.settings.quota.max_bytes, Writer::u64);
     }
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
@@ -153,6 +173,11 @@ impl Row for TopicRow {
                 max_message_bytes: usize::try_from(from.u64()?).map_err(|_| Damaged)?,
                 ttl: from.option(Reader::duration)?,
                 max_age: from.option(Reader::duration)?,
+                dedup_window: from.duration()?,
+                quota: Quota {
+                    max_messages: from.option(Reader::u64)?,
+                    max_bytes: from.option(Reader::u64)?,
+                },
             },
         })
     }
@@ -162,10 +187,16 @@ impl Row for HeadRow {
     fn write(&self, out: &mut Writer) {
         out.u64(self.next);
         out.u64(self.first);
+        out.u64(self.bytes);
+        out.u64(self.incoming);
     }
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
-        Ok(Self { next: from.u64()?, first: from.u64()? })
+        let (next, first) = (from.u64()?, from.u64()?);
+        if first > next {
+            return Err(Damaged);
+        }
+        Ok(Self { next, first, bytes: from.u64()?, incoming: from.u64()? })
     }
 }
 
@@ -386,9 +417,12 @@ mod tests {
         let at = Timestamp::from_millis(1);
         reads_back(&TopicRow { name: name.clone(), created_at: at, settings: TopicSettings::default() });
         let second = Some(std::time::Duration::from_secs(1));
-        let settings = TopicSettings { ttl: second, max_age: second, ..TopicSettings::default() };
+        let quota = Quota { max_messages: Some(1), max_bytes: Some(u64::MAX) };
+        let settings = TopicSettings { ttl: second, max_age: second, quota, ..TopicSettings::default() };
         reads_back(&TopicRow { name: name.clone(), created_at: at, settings });
-        reads_back(&HeadRow { next: 1, first: u64::MAX });
+        reads_back(&HeadRow { next: u64::MAX, first: 1, bytes: 2, incoming: 3 });
+        reads_back(&HeadRow::empty());
+        assert!(HeadRow::decode(HeadRow { first: 2, ..HeadRow::empty() }.encode()).is_err());
         let revision = RevisionRow {
             digest: Digest([3; 32]),
             params: "{}".to_owned(),

@@ -5,6 +5,7 @@
 //! Start with [`Row`].
 
 mod config;
+mod dedup;
 mod delivery;
 mod message;
 mod recorded;
@@ -17,6 +18,7 @@ use super::StoreError;
 use crate::domain::time::Timestamp;
 
 pub use config::{CursorRow, HeadRow, Paused, RevisionRow, SubscriptionRow, TopicRow};
+pub use dedup::DedupRow;
 pub use delivery::{DeadLetterRow, Ending, SettledRow};
 pub use recorded::{RecordedChunk, RecordedRow, RecordedSpan};
 
@@ -262,6 +264,7 @@ mod tests {
             _ = SubscriptionRow::decode(bytes.clone());
             _ = RevisionRow::decode(bytes.clone());
             _ = RecordedRow::decode(bytes.clone());
+            _ = DedupRow::decode(bytes.clone());
             _ = DeadLetterRow::decode(bytes);
         });
     }

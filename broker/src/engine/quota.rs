@@ -1,0 +1,45 @@
+//! Quotas: what a topic and a realm keep is counted as it comes and goes, and what does not fit is refused.
+
+use std::time::Duration;
+
+use super::{Engine, Refusal};
+use crate::domain::id::{RealmId, TopicId};
+use crate::domain::quota::{Quota, Usage};
+
+/// How soon a full topic is looked at again for messages that nobody needs any more, at most.
+const TRIM_FULL_EVERY: Duration = Duration::from_secs(1);
+
+impl Engine {
+    /// Sets how much every realm may keep.
+    pub fn limit_realms(&mut self, quota: Quota) {
+        self.realm_quota = quota;
+    }
+
+    /// Whether the topic and its realm have room for one message more, of so many bytes.
+    pub(super) fn has_room(&self, id: TopicId, bytes: u64) -> Result<(), Refusal> {
+        let Some(topic) = self.topics.get(&id) else { return Ok(()) };
+        if let Some((what, limit)) = topic.row.settings.quota.passed_by(topic.head.usage(), bytes) {
+            return Err(Refusal::TopicFull { topic: topic.row.name.clone(), what, limit });
+        }
+        if let Some((what, limit)) = self.realm_quota.passed_by(self.realm_usage(topic.realm), bytes) {
+            return Err(Refusal::RealmFull { what, limit });
+        }
+        Ok(())
+    }
+
+    /// Looks soon for room in a topic that was found full.
+    pub(super) fn trim_soon(&mut self, id: TopicId) {
+        let soon = self.now + TRIM_FULL_EVERY;
+        if let Some(topic) = self.topics.get_mut(&id)
+            && topic.trim_at.is_some_and(|at| at > soon)
+        {
+            topic.trim_at = Some(soon);
+            self.wake_topic(id);
+        }
+    }
+
+    /// What a realm keeps: that of its topics together.
+    pub fn realm_usage(&self, realm: RealmId) -> Usage {
+        self.usage.get(&realm).copied().unwrap_or_default()
+    }
+}
