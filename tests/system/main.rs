@@ -27,6 +27,8 @@
 //! - [`bad_input`]: a table of bad requests, each with its code, none with an effect.
 //! - [`bad_receipts`]: stale, foreign and random receipts.
 //! - [`access`]: the operator's token, realms, addresses, one process per folder.
+//! - [`tenants`]: the same names in two realms never meet, and no route lets anybody look across.
+//! - [`tokens`]: scopes, patterns, secrets that are shown once, rotation, expiry, revocation.
 //! - [`shutdown`]: an orderly end answers whoever waits.
 //! - [`workspace_policies`]: policies of the workspace whose effect shows only in a broker.
 
@@ -60,5 +62,7 @@ mod settings;
 mod shadow;
 mod shutdown;
 mod starts;
+mod tenants;
 mod timing;
+mod tokens;
 mod workspace_policies;

@@ -105,3 +105,11 @@ pub const MAX_PROBES: u32 = 1_000;
 pub const MAX_PAGE: usize = 1_000;
 /// Items of one page unless the request says otherwise.
 pub const DEFAULT_PAGE: usize = 100;
+/// Realms: each has its own topics, limits and listeners.
+pub const MAX_REALMS: usize = 1_000;
+/// Tokens of all realms: they are held in memory, where each request looks.
+pub const MAX_TOKENS: usize = 10_000;
+/// Patterns of names in one token, for topics and for subscriptions each: a request goes through them.
+pub const MAX_PATTERNS: usize = 32;
+/// The most that `per_second` and `burst` of a rate can be set to.
+pub const MAX_RATE: u32 = 1_000_000;

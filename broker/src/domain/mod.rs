@@ -4,6 +4,7 @@
 //! the guest each convert at their own edge, and time enters as an argument. Start with [`delivery`],
 //! the state machine everything else serves.
 
+pub mod access;
 pub mod circuit;
 pub mod context;
 pub mod decision;

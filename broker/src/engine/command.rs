@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::decide::Verdict;
+use super::realms::{PutRealm, RealmView};
 use super::shadow::{ShadowStats, ShadowVerdict};
+use super::tokens::{NewToken, Rotation, TokenChange, TokenView};
 use super::{Durability, Reply};
+use crate::domain::access::{Patterns, TokenId};
 use crate::domain::decision::Decision;
 use crate::domain::delivery::{Delivery, ExtendError, Stale};
 use crate::domain::digest::Digest;
@@ -24,11 +27,12 @@ use crate::store::row::{CursorRow, DeadLetterRow, Ending, HeadRow, RevisionRow, 
 pub enum Command {
     PutTopic(RealmId, PutTopic, Reply<Put<TopicView>>),
     GetTopic(RealmId, Name, Reply<TopicView>),
-    ListTopics(RealmId, Page<Name>, Reply<Listed<TopicView>>),
+    /// Those among the names that the patterns allow.
+    ListTopics(RealmId, Page<Name>, Patterns, Reply<Listed<TopicView>>),
     DeleteTopic(RealmId, Name, Reply<()>),
     PutSubscription(RealmId, Box<PutSubscription>, Reply<Put<SubscriptionView>>),
     GetSubscription(RealmId, Name, Reply<SubscriptionView>),
-    ListSubscriptions(RealmId, Page<Name>, Reply<Listed<SubscriptionView>>),
+    ListSubscriptions(RealmId, Page<Name>, Patterns, Reply<Listed<SubscriptionView>>),
     DeleteSubscription(RealmId, Name, Reply<()>),
     Publish(RealmId, Publish, Reply<Published>),
     Pull(RealmId, Pull, Reply<Vec<Granted>>),
@@ -57,6 +61,16 @@ pub enum Command {
     GetMessage(RealmId, MessageId, Reply<MessageView>),
     /// Grant no more leases and let every waiting pull go.
     Drain(Reply<()>),
+    PutRealm(PutRealm, Reply<Put<RealmView>>),
+    GetRealm(Name, Reply<RealmView>),
+    ListRealms(Page<Name>, Reply<Listed<RealmView>>),
+    DeleteRealm(Name, Reply<RealmId>),
+    CreateToken(RealmId, Box<NewToken>, Reply<TokenView>),
+    GetToken(RealmId, TokenId, Reply<TokenView>),
+    ListTokens(RealmId, Page<TokenId>, Reply<Listed<TokenView>>),
+    ChangeToken(RealmId, TokenId, Box<TokenChange>, Reply<TokenView>),
+    RotateToken(RealmId, TokenId, Rotation, Reply<TokenView>),
+    DeleteToken(RealmId, TokenId, Reply<()>),
 }
 
 impl Command {
@@ -112,6 +126,16 @@ pub enum Refusal {
     TooManyWaiters(usize),
     #[error("the broker is shutting down")]
     ShuttingDown,
+    #[error("there is no such realm")]
+    RealmNotFound,
+    #[error("realm {0} still has topics: delete them first")]
+    RealmInUse(Name),
+    #[error("the default realm stays")]
+    DefaultRealm,
+    #[error("there is no such token")]
+    TokenNotFound,
+    #[error("the realm has a token {0} already")]
+    TokenExists(Name),
 }
 
 /// A page of a list that is ordered by `K`.
@@ -503,6 +527,8 @@ pub struct DeadLetterQuery {
     pub class: Option<String>,
     /// Which page.
     pub page: Page<DeadLetterId>,
+    /// Only those of subscriptions that these allow.
+    pub among: Patterns,
 }
 
 /// A page of dead letters. It can be short, even empty, and still have a next one: filters look at a bounded number.

@@ -14,6 +14,7 @@ mod command;
 mod dead_letters;
 mod decide;
 mod delete;
+mod directory;
 mod events;
 mod expire;
 mod forward;
@@ -22,6 +23,7 @@ mod load;
 mod policies;
 mod publish;
 mod pull;
+mod realms;
 mod recent;
 mod record;
 mod recover;
@@ -29,6 +31,7 @@ mod settle;
 mod shadow;
 mod state;
 mod subscriptions;
+mod tokens;
 mod topics;
 mod trim;
 mod window;
@@ -40,6 +43,7 @@ use std::time::Duration;
 use foldhash::HashMap;
 use tokio::sync::oneshot;
 
+use crate::domain::access::TokenId;
 use crate::domain::delivery::Delivery;
 use crate::domain::id::{MessageId, RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::message::Message;
@@ -47,18 +51,21 @@ use crate::domain::name::Name;
 use crate::domain::receipt::Secret;
 use crate::domain::time::Timestamp;
 use crate::store::key::Owner;
-use crate::store::row::Row as _;
+use crate::store::row::{RealmRow, Row as _, TokenRow};
 use crate::store::{Commit, Keyspace, Store, StoreError, key};
 
 pub use command::*;
 pub use decide::{Ask, Token, Verdict};
+pub use directory::Directory;
 pub use events::{Event, EventKind};
 use pull::Budget;
+pub use realms::{PutRealm, RealmView};
 use recent::Recent;
-pub use recover::StandardPolicy;
+pub use recover::{BROKER, StandardPolicy};
 use settle::Nacks;
 pub use shadow::{Difference, ShadowAsk, ShadowStats, ShadowVerdict};
 use state::{Place, Subscription, Topic};
+pub use tokens::{NewToken, Rotation, TokenChange, TokenView};
 
 /// Whether an answer waits for the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -119,6 +126,13 @@ pub struct Engine {
     shadows: u64,
     shadows_in_flight: usize,
     wakes: BTreeSet<(Timestamp, Owner)>,
+    realms: BTreeMap<RealmId, Arc<RealmRow>>,
+    realm_names: BTreeMap<Name, RealmId>,
+    tokens: BTreeMap<(RealmId, TokenId), Arc<TokenRow>>,
+    next_realm: u32,
+    next_token: u32,
+    /// Realms and tokens as far as they are durable.
+    directory: Arc<Directory>,
 }
 
 /// An answer on its way.
@@ -165,13 +179,15 @@ impl Engine {
         match command {
             Command::PutTopic(realm, request, reply) => self.put_topic(realm, request, reply),
             Command::GetTopic(realm, name, reply) => self.get_topic(realm, &name, reply),
-            Command::ListTopics(realm, page, reply) => self.list_topics(realm, &page, reply),
+            Command::ListTopics(realm, page, among, reply) => self.list_topics(realm, &page, &among, reply),
             Command::DeleteTopic(realm, name, reply) => return self.delete_topic(realm, &name, reply),
             Command::PutSubscription(realm, request, reply) => {
                 self.put_subscription(realm, *request, reply);
             }
             Command::GetSubscription(realm, name, reply) => self.get_subscription(realm, &name, reply),
-            Command::ListSubscriptions(realm, page, reply) => self.list_subscriptions(realm, &page, reply),
+            Command::ListSubscriptions(realm, page, among, reply) => {
+                self.list_subscriptions(realm, &page, &among, reply);
+            }
             Command::DeleteSubscription(realm, name, reply) => {
                 self.delete_subscription(realm, &name, reply);
             }
@@ -207,6 +223,16 @@ impl Engine {
             }
             Command::GetMessage(realm, id, reply) => return self.get_message(realm, id, reply),
             Command::Drain(reply) => self.drain(reply),
+            Command::PutRealm(request, reply) => self.put_realm(request, reply),
+            Command::GetRealm(name, reply) => self.get_realm(&name, reply),
+            Command::ListRealms(page, reply) => self.list_realms(&page, reply),
+            Command::DeleteRealm(name, reply) => self.delete_realm(&name, reply),
+            Command::CreateToken(realm, request, reply) => self.create_token(realm, *request, reply),
+            Command::GetToken(realm, id, reply) => self.get_token(realm, id, reply),
+            Command::ListTokens(realm, page, reply) => self.list_tokens(realm, &page, reply),
+            Command::ChangeToken(realm, id, change, reply) => self.change_token(realm, id, *change, reply),
+            Command::RotateToken(realm, id, rotation, reply) => self.rotate_token(realm, id, rotation, reply),
+            Command::DeleteToken(realm, id, reply) => self.delete_token(realm, id, reply),
         }
         Ok(())
     }
@@ -219,6 +245,8 @@ impl Engine {
             match owner {
                 Owner::Topic(id) => self.tick_topic(id)?,
                 Owner::Subscription(id) => self.tick_subscription(id)?,
+                // It has no timers.
+                Owner::Realm => {}
             }
         }
         // What the timers changed has to be there for those who read rows.

@@ -213,7 +213,7 @@ impl Engine {
         }
         self.pending.push(commit);
         let kind = EventKind::PolicyQuarantined { revision: broken, fault: fault.to_string() };
-        self.events.push(Event { at: now, subscription: name.clone(), kind });
+        self.events.push(Event { at: now, subscription: name.clone(), kind, realm });
         self.changed_subscriptions.insert(id);
         tracing::warn!(subscription = %name, revision = broken, %fault, "policy quarantined");
         Ok(())

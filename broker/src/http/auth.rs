@@ -1,51 +1,235 @@
-//! Who may come in: whoever holds the operator's token, or anyone where the operator said so.
+//! Who may come in, and what each may do.
+//!
+//! [`authenticate`] finds out who asks and in which realm, from the credential alone and without asking the engine. A
+//! handler then says in its signature what its caller must be allowed, as a [`May`]: without one it has no realm to
+//! give to the broker. Names outside a token's patterns are answered as if they were absent.
 
-use axum::extract::{Request, State};
-use axum::http::header;
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use subtle::ConstantTimeEq as _;
 
+use super::shape::PayloadAs;
+use super::wire::name;
 use super::{App, ErrorCode, Problem};
+use crate::domain::access::{Credential, Patterns, Scope, TokenId};
 use crate::domain::id::RealmId;
+use crate::domain::name::Name;
+use crate::engine::Refusal;
+use crate::store::row::TokenRow;
 
 /// Who may use the API.
 #[derive(Clone, Debug)]
 pub enum Access {
     /// Anyone who reaches it: on loopback only.
     Open,
-    /// Whoever sends this token.
+    /// Whoever sends this token, or one that was made since.
     Token(String),
 }
 
-impl Access {
-    /// What whoever came in is called: in revisions and logs.
-    pub(super) const fn caller(&self) -> &'static str {
-        match self {
-            Self::Open => "anonymous",
-            Self::Token(_) => "operator",
+/// What whoever has the operator's token is called; and whoever comes in without any.
+pub(super) const OPERATOR: &str = "operator";
+pub(super) const ANONYMOUS: &str = "anonymous";
+
+/// Who asks, and in which realm.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    /// Where every name of the request lives.
+    pub(super) realm: RealmId,
+    realm_name: Name,
+    who: Who,
+}
+
+#[derive(Clone, Debug)]
+enum Who {
+    /// Without a token: an operator.
+    Anonymous,
+    /// With the token that the first start made.
+    Operator,
+    Token(TokenId, Arc<TokenRow>),
+}
+
+impl Caller {
+    /// What it is called: in revisions and logs.
+    pub(super) fn name(&self) -> &str {
+        match &self.who {
+            Who::Anonymous => ANONYMOUS,
+            Who::Operator => OPERATOR,
+            Who::Token(_, row) => row.name.as_str(),
         }
+    }
+
+    /// Whether it may do this.
+    pub(super) fn may(&self, scope: Scope) -> bool {
+        match &self.who {
+            Who::Anonymous | Who::Operator => true,
+            Who::Token(_, row) => row.rights.scopes.allow(scope),
+        }
+    }
+
+    /// # Errors
+    /// [`ErrorCode::Forbidden`], naming the scopes, if it may do none of these.
+    pub(super) fn must(&self, any_of: &[Scope]) -> Result<(), Problem> {
+        if any_of.iter().any(|scope| self.may(*scope)) {
+            return Ok(());
+        }
+        let scopes: Vec<_> = any_of.iter().map(|scope| scope.as_str()).collect();
+        let detail = format!("the token lacks the scope for this: {}", scopes.join(" or "));
+        Err(Problem::new(ErrorCode::Forbidden, detail))
+    }
+
+    /// How payloads are shown to it where messages are looked into.
+    pub(super) fn shown(&self, asked: PayloadAs) -> PayloadAs {
+        if self.may(Scope::ReadPayload) { asked } else { PayloadAs::None }
+    }
+
+    /// Whether it would still be let in, with the same rights: for answers that go on and on.
+    pub(super) fn is_live(&self, app: &App) -> bool {
+        let Who::Token(id, then) = &self.who else { return true };
+        let known = app.broker.directory().token(*id);
+        known.is_some_and(|(_, row)| row.rights == then.rights && row.is_live(app.broker.clock().now()))
+    }
+
+    /// The topics that exist for it.
+    pub(super) fn topics(&self) -> Patterns {
+        match &self.who {
+            Who::Anonymous | Who::Operator => Patterns::all(),
+            Who::Token(_, row) => row.rights.topics.clone(),
+        }
+    }
+
+    /// The subscriptions that exist for it.
+    pub(super) fn subscriptions(&self) -> Patterns {
+        match &self.who {
+            Who::Anonymous | Who::Operator => Patterns::all(),
+            Who::Token(_, row) => row.rights.subscriptions.clone(),
+        }
+    }
+
+    /// The name of a topic that may exist for it.
+    ///
+    /// # Errors
+    /// [`ErrorCode::InvalidName`]; what an absent one is answered.
+    pub(super) fn topic(&self, text: &str) -> Result<Name, Problem> {
+        let name = name("topic", text)?;
+        if self.topics().allow(&name) { Ok(name) } else { Err(Refusal::TopicNotFound(name).into()) }
+    }
+
+    /// The name of a subscription that may exist for it.
+    ///
+    /// # Errors
+    /// [`ErrorCode::InvalidName`]; what an absent one is answered.
+    pub(super) fn subscription(&self, text: &str) -> Result<Name, Problem> {
+        let name = name("subscription", text)?;
+        let exists = self.subscriptions().allow(&name);
+        if exists { Ok(name) } else { Err(Refusal::SubscriptionNotFound(name).into()) }
     }
 }
 
-/// There is one realm yet. Every verb takes it from here, so that tokens of others can name theirs.
-pub(super) const REALM: RealmId = RealmId(0);
-const REALM_NAME: &str = "default";
+/// What a handler needs its caller to be allowed.
+pub(super) mod need {
+    use crate::domain::access::Scope;
 
-pub(super) async fn authenticate(State(app): State<App>, request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    if let Access::Token(expected) = &*app.access {
-        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let given = given.and_then(|value| value.split_once(' '));
-        let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
-        let known = given.is_some_and(|token| bool::from(token.trim().as_bytes().ct_eq(expected.as_bytes())));
-        if !known {
-            let detail = "send the operator's token: Authorization: Bearer ..., or --token on the command line; it is in operator.token of the data folder";
-            return Problem::new(ErrorCode::Unauthorized, detail).into_response();
+    /// One of these scopes is enough.
+    pub(in crate::http) trait Need {
+        /// Never empty.
+        const ANY_OF: &'static [Scope];
+    }
+
+    macro_rules! needs {
+        ($($(#[$doc:meta])* $name:ident = $any_of:expr;)*) => {$(
+            $(#[$doc])*
+            pub(in crate::http) enum $name {}
+            impl Need for $name {
+                const ANY_OF: &'static [Scope] = &$any_of;
+            }
+        )*};
+    }
+
+    needs! {
+        /// To see how things are set up and stand: every token may, of what its patterns allow.
+        Look = Scope::ALL;
+        Publish = [Scope::Publish];
+        Consume = [Scope::Consume];
+        /// To see what became of a message: for whoever may see it anyway, or answers for it.
+        Inspect = [Scope::Consume, Scope::DeadLetters, Scope::ReadPayload];
+        Topics = [Scope::Topics];
+        Policies = [Scope::Policies];
+        DeadLetters = [Scope::DeadLetters];
+        Operator = [Scope::Operator];
+    }
+}
+
+/// A caller who may do what the handler is for.
+pub(super) struct May<N>(Caller, PhantomData<fn() -> N>);
+
+impl<N> Deref for May<N> {
+    type Target = Caller;
+
+    fn deref(&self) -> &Caller {
+        &self.0
+    }
+}
+
+impl<S: Sync, N: need::Need> FromRequestParts<S> for May<N> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let caller = parts.extensions.get::<Caller>().cloned();
+        let caller = caller.ok_or_else(|| Problem::new(ErrorCode::Internal, "nobody asked who asks"))?;
+        caller.must(N::ANY_OF)?;
+        Ok(Self(caller, PhantomData))
+    }
+}
+
+pub(super) async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    match caller(&app, request.headers()) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
         }
+        Err(problem) => problem.into_response(),
     }
-    if headers.get("broker-realm").is_some_and(|realm| realm != REALM_NAME) {
-        return Problem::new(ErrorCode::RealmNotFound, "there is one realm, default").into_response();
+}
+
+fn caller(app: &App, headers: &HeaderMap) -> Result<Caller, Problem> {
+    let (who, home) = identify(app, headers).ok_or_else(|| {
+        let detail = "send a token that is live: Authorization: Bearer ..., or --token on the command line; the operator's is in operator.token of the data folder";
+        Problem::new(ErrorCode::Unauthorized, detail)
+    })?;
+    let directory = app.broker.directory();
+    let home = directory.realm_with(home).map(|row| (home, row));
+    let mut caller = match home {
+        Some((realm, row)) => Caller { realm, realm_name: row.name.clone(), who },
+        None => return Err(Refusal::RealmNotFound.into()),
+    };
+    if let Some(asked) = headers.get("broker-realm") {
+        let found = asked.to_str().ok().and_then(|name| directory.realm(name));
+        // A realm that is another's is as unknown as none at all.
+        let found = found.filter(|(id, _)| *id == caller.realm || caller.may(Scope::Operator));
+        let (realm, row) = found.ok_or(Refusal::RealmNotFound)?;
+        (caller.realm, caller.realm_name) = (realm, row.name.clone());
     }
-    next.run(request).await
+    Ok(caller)
+}
+
+/// Who it is and where it is at home.
+fn identify(app: &App, headers: &HeaderMap) -> Option<(Who, RealmId)> {
+    let Access::Token(operator) = &*app.access else { return Some((Who::Anonymous, RealmId::DEFAULT)) };
+    let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (_, given) = given.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))?;
+    let given = given.trim();
+    if given.as_bytes().ct_eq(operator.as_bytes()).into() {
+        return Some((Who::Operator, RealmId::DEFAULT));
+    }
+    let credential = Credential::parse(given)?;
+    let (realm, row) = app.broker.directory().token(credential.token)?;
+    let admitted = row.admits(credential.hash, app.broker.clock().now());
+    admitted.then_some((Who::Token(credential.token, row), realm))
 }

@@ -16,6 +16,8 @@ pub enum ErrorCode {
     BodyTooLarge,
     /// There is no such dead letter.
     DeadLetterNotFound,
+    /// The token lacks the scope that this needs.
+    Forbidden,
     /// The broker failed; its log says how.
     Internal,
     /// An attribute's name or value, or their number, is not allowed.
@@ -66,6 +68,8 @@ pub enum ErrorCode {
     PolicyChanged,
     /// The upload is larger than a policy may be.
     PolicyTooLarge,
+    /// The realm still has topics, or is the default one.
+    RealmInUse,
     /// There is no such realm.
     RealmNotFound,
     /// There is no such recorded failure, or it is gone.
@@ -86,6 +90,10 @@ pub enum ErrorCode {
     StaleReceipt,
     /// There is no such subscription.
     SubscriptionNotFound,
+    /// The realm has a token of this name already.
+    TokenExists,
+    /// There is no such token.
+    TokenNotFound,
     /// Too many clients listen to events.
     TooManyListeners,
     /// Too many simulations and backtests wait already.
@@ -111,6 +119,7 @@ impl ErrorCode {
             Self::BatchSize => "batch_size",
             Self::BodyTooLarge => "body_too_large",
             Self::DeadLetterNotFound => "dead_letter_not_found",
+            Self::Forbidden => "forbidden",
             Self::Internal => "internal",
             Self::InvalidAttribute => "invalid_attribute",
             Self::InvalidBody => "invalid_body",
@@ -136,6 +145,7 @@ impl ErrorCode {
             Self::NothingRecorded => "nothing_recorded",
             Self::PolicyChanged => "policy_changed",
             Self::PolicyTooLarge => "policy_too_large",
+            Self::RealmInUse => "realm_in_use",
             Self::RealmNotFound => "realm_not_found",
             Self::RecordNotFound => "record_not_found",
             Self::RequestTimeout => "request_timeout",
@@ -146,6 +156,8 @@ impl ErrorCode {
             Self::ShuttingDown => "shutting_down",
             Self::StaleReceipt => "stale_receipt",
             Self::SubscriptionNotFound => "subscription_not_found",
+            Self::TokenExists => "token_exists",
+            Self::TokenNotFound => "token_not_found",
             Self::TooManyListeners => "too_many_listeners",
             Self::TooManyTrials => "too_many_trials",
             Self::TooManyWaiters => "too_many_waiters",
@@ -173,6 +185,7 @@ impl ErrorCode {
             | Self::InvalidReceipt
             | Self::InvalidScenario => StatusCode::BAD_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
             Self::DeadLetterNotFound
             | Self::MessageNotFound
             | Self::NotFound
@@ -181,6 +194,7 @@ impl ErrorCode {
             | Self::RevisionNotFound
             | Self::ShadowNotFound
             | Self::SubscriptionNotFound
+            | Self::TokenNotFound
             | Self::TopicNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
@@ -189,9 +203,11 @@ impl ErrorCode {
             | Self::NoEarlierRevision
             | Self::NothingRecorded
             | Self::PolicyChanged
+            | Self::RealmInUse
             | Self::RevisionQuarantined
             | Self::ShadowIsActive
             | Self::StaleReceipt
+            | Self::TokenExists
             | Self::TopicDiffers
             | Self::TopicInUse => StatusCode::CONFLICT,
             Self::BodyTooLarge | Self::MessageTooLarge | Self::PolicyTooLarge => {
@@ -320,6 +336,10 @@ impl From<Refusal> for Problem {
             Refusal::LimitReached { .. } => ErrorCode::LimitReached,
             Refusal::TooManyWaiters(_) => ErrorCode::TooManyWaiters,
             Refusal::ShuttingDown => ErrorCode::ShuttingDown,
+            Refusal::RealmNotFound => ErrorCode::RealmNotFound,
+            Refusal::RealmInUse(_) | Refusal::DefaultRealm => ErrorCode::RealmInUse,
+            Refusal::TokenNotFound => ErrorCode::TokenNotFound,
+            Refusal::TokenExists(_) => ErrorCode::TokenExists,
         };
         Self::new(code, refusal.to_string())
     }

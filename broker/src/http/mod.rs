@@ -17,12 +17,14 @@ mod policies;
 mod publish;
 mod pull;
 mod query;
+mod realms;
 mod server;
 mod settle;
 mod shadow;
 mod shape;
 pub(crate) mod simulate;
 mod subscriptions;
+mod tokens;
 mod topics;
 mod wire;
 
@@ -112,6 +114,11 @@ fn routes() -> Router<App> {
         .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/dead-letters/{id}", get(dead_letters::get).delete(dead_letters::discard))
         .route("/v1/dead-letters/{id}/replay", post(dead_letters::replay))
+        .route("/v1/realms", get(realms::list))
+        .route("/v1/realms/{realm}", put(realms::put).get(realms::get).delete(realms::delete))
+        .route("/v1/tokens", post(tokens::create).get(tokens::list))
+        .route("/v1/tokens/{id}", get(tokens::get).patch(tokens::patch).delete(tokens::delete))
+        .route("/v1/tokens/{id}/rotate", post(tokens::rotate))
 }
 
 /// A client that asks whether to send (`Expect`) has not begun: its body is not touched before a handler wants it.

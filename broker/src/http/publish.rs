@@ -7,12 +7,13 @@ use axum::response::Response;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{May, need};
 use super::body::{Format, parse, read};
 use super::error::ItemError;
 use super::query::Asked;
-use super::wire::{BinaryPayload, GivenDuration, JsonPayload, Pairs, name, some};
+use super::wire::{BinaryPayload, GivenDuration, JsonPayload, Pairs, some};
 use super::{App, ErrorCode, Problem};
+use crate::domain::id::RealmId;
 use crate::domain::limits as limit;
 use crate::engine::{Command, Durability, NewMessage, Publish};
 
@@ -60,12 +61,13 @@ enum ItemAnswer {
 /// A body that is no batch is a payload, whatever it holds.
 pub(super) async fn publish(
     State(app): State<App>,
+    caller: May<need::Publish>,
     Path(topic): Path<String>,
     Asked(PublishQuery { raw: is_raw }): Asked<PublishQuery>,
     format: Format,
     request: Request,
 ) -> Result<Response, Problem> {
-    let topic = name("topic", &topic)?;
+    let topic = caller.topic(&topic)?;
     let (parts, body) = request.into_parts();
     let bytes = read(&parts.headers, body, limit::MAX_BODY_BYTES, ErrorCode::BodyTooLarge).await?;
     match batch_format(&parts.headers, &bytes).filter(|_| !is_raw) {
@@ -73,7 +75,7 @@ pub(super) async fn publish(
             no_message_headers(&parts.headers)?;
             let Batch { messages } = parse(spoken, &bytes)?;
             let items = batch(messages)?;
-            let sent = send(&app, topic, items).await?;
+            let sent = send(&app, caller.realm, topic, items).await?;
             let stored = sent.items.iter().any(|item| matches!(item, ItemAnswer::Accepted { .. }));
             let status = if stored { StatusCode::CREATED } else { StatusCode::UNPROCESSABLE_ENTITY };
             Ok(format.answer(status, &sent))
@@ -81,9 +83,9 @@ pub(super) async fn publish(
         None => {
             let message = raw(&parts.headers, bytes)?;
             let message = check(message)?;
-            let sent = app
-                .broker
-                .call(|reply| Command::Publish(REALM, Publish { topic, messages: vec![message] }, reply));
+            let sent = app.broker.call(|reply| {
+                Command::Publish(caller.realm, Publish { topic, messages: vec![message] }, reply)
+            });
             let published = sent.await?;
             let mut items = Vec::new();
             for result in published.results {
@@ -122,6 +124,7 @@ fn is_batch(bytes: &[u8]) -> bool {
 /// Sends the good items and puts the answers where their items were.
 async fn send(
     app: &App,
+    realm: RealmId,
     topic: crate::domain::name::Name,
     items: Vec<Result<NewMessage, Problem>>,
 ) -> Result<PublishAnswer, Problem> {
@@ -137,7 +140,7 @@ async fn send(
         }
     }
     let published =
-        app.broker.call(|reply| Command::Publish(REALM, Publish { topic, messages }, reply)).await?;
+        app.broker.call(|reply| Command::Publish(realm, Publish { topic, messages }, reply)).await?;
     let mut results = published.results.into_iter();
     let items = answers.into_iter().filter_map(|refused| {
         refused.or_else(|| {

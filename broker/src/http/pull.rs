@@ -4,15 +4,16 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{May, need};
 use super::body::{Format, Given};
 use super::shape::{MessageBody, PayloadAs, message_body};
-use super::wire::{GivenDuration, WireTime, name, optional};
+use super::wire::{GivenDuration, WireTime, optional};
 use super::{App, ErrorCode, Problem};
 use crate::domain::circuit::Circuit;
+use crate::domain::id::RealmId;
 use crate::domain::limits::MAX_BATCH_ITEMS;
 use crate::domain::name::Name;
-use crate::engine::{Command, Granted, Pull};
+use crate::engine::{Command, Pull};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,6 +51,7 @@ struct DeliveryAnswer<'a> {
 
 pub(super) async fn pull(
     State(app): State<App>,
+    caller: May<need::Consume>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<PullBody>,
@@ -59,39 +61,31 @@ pub(super) async fn pull(
         return Err(Problem::new(ErrorCode::BatchSize, format!("max must be from 1 to {MAX_BATCH_ITEMS}")));
     }
     let request = Pull {
-        subscription: name("subscription", &subscription)?,
+        subscription: caller.subscription(&subscription)?,
         max,
         wait: optional(body.wait.as_ref(), "wait")?.unwrap_or_default(),
     };
     let name = request.subscription.clone();
-    let granted = app.broker.call(|reply| Command::Pull(REALM, request, reply)).await?;
-    let paused = if granted.is_empty() { paused(&app, name).await? } else { None };
-    let deliveries = granted.iter().map(|granted| delivery(&app, granted, body.payload_as, format)).collect();
+    let granted = app.broker.call(|reply| Command::Pull(caller.realm, request, reply)).await?;
+    let paused = if granted.is_empty() { paused(&app, caller.realm, name).await? } else { None };
+    let deliveries = granted.iter().map(|granted| DeliveryAnswer {
+        receipt: granted.receipt.seal(caller.realm, app.broker.secret()),
+        attempt: granted.receipt.attempt,
+        failures: granted.failures,
+        redelivered: granted.receipt.attempt > 1,
+        lease_until: WireTime(granted.lease_until),
+        message: message_body(granted.id, &granted.topic, &granted.message, body.payload_as, format),
+    });
+    let deliveries = deliveries.collect();
     Ok(format.ok(&PullAnswer { deliveries, paused }))
 }
 
-async fn paused(app: &App, subscription: Name) -> Result<Option<PausedAnswer>, Problem> {
-    let view = app.broker.call(|reply| Command::GetSubscription(REALM, subscription, reply)).await?;
+async fn paused(app: &App, realm: RealmId, subscription: Name) -> Result<Option<PausedAnswer>, Problem> {
+    let view = app.broker.call(|reply| Command::GetSubscription(realm, subscription, reply)).await?;
     Ok(match view.cursor.circuit {
         Circuit::Open { until, probes, reason } => {
             Some(PausedAnswer { until: WireTime(until), probes, reason })
         }
         _ => None,
     })
-}
-
-fn delivery<'a>(
-    app: &App,
-    granted: &'a Granted,
-    payload_as: PayloadAs,
-    format: Format,
-) -> DeliveryAnswer<'a> {
-    DeliveryAnswer {
-        receipt: granted.receipt.seal(REALM, app.broker.secret()),
-        attempt: granted.receipt.attempt,
-        failures: granted.failures,
-        redelivered: granted.receipt.attempt > 1,
-        lease_until: WireTime(granted.lease_until),
-        message: message_body(granted.id, &granted.topic, &granted.message, payload_as, format),
-    }
 }

@@ -6,14 +6,15 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{Caller, May, need};
 use super::body::{Format, Given};
 use super::error::ItemError;
 use super::shape::{DecisionBody, decision_body};
-use super::wire::{GivenDuration, WireTime, name, optional};
+use super::wire::{GivenDuration, WireTime, optional};
 use super::{App, ErrorCode, Problem};
 use crate::domain::decision::cut;
 use crate::domain::failure::{Cause, Failure};
+use crate::domain::id::RealmId;
 use crate::domain::limits::{MAX_BATCH_ITEMS, MAX_CLASS_BYTES, MIN_LEASE};
 use crate::domain::receipt::Receipt;
 use crate::engine::{Ack, Command, Extend, Nack, SettleError};
@@ -90,21 +91,23 @@ const fn is_false(flag: &bool) -> bool {
 
 pub(super) async fn ack(
     State(app): State<App>,
+    caller: May<need::Consume>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<ReceiptsBody>,
 ) -> Result<Response, Problem> {
-    let subscription = name("subscription", &subscription)?;
-    let batch = open(&app, body.receipts.into_iter().map(|receipt| (receipt, Ok(()))))?;
+    let subscription = caller.subscription(&subscription)?;
+    let batch = open(&app, caller.realm, body.receipts.into_iter().map(|receipt| (receipt, Ok(()))))?;
     let receipts = batch.good.iter().map(|(receipt, ())| *receipt).collect();
     let request = Ack { subscription, receipts };
-    let results = app.broker.call(|reply| Command::Ack(REALM, request, reply)).await?;
+    let results = app.broker.call(|reply| Command::Ack(caller.realm, request, reply)).await?;
     let acked = |acked: crate::domain::delivery::Acked| AckedAnswer { status: "acked", late: acked.late };
     Ok(format.ok(&batch.items.answer(results, acked)))
 }
 
 pub(super) async fn nack(
     State(app): State<App>,
+    caller: May<need::Consume>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<ItemsBody<NackItem>>,
@@ -113,30 +116,32 @@ pub(super) async fn nack(
         let failure = failure(&item);
         (item.receipt, failure)
     });
-    end(&app, &subscription, items, format).await
+    end(&app, &caller, &subscription, items, format).await
 }
 
 pub(super) async fn release(
     State(app): State<App>,
+    caller: May<need::Consume>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<ReceiptsBody>,
 ) -> Result<Response, Problem> {
     let items = body.receipts.into_iter().map(|receipt| (receipt, Ok(Failure::of(Cause::Released))));
-    end(&app, &subscription, items, format).await
+    end(&app, &caller, &subscription, items, format).await
 }
 
 pub(super) async fn extend(
     State(app): State<App>,
+    caller: May<need::Consume>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<ItemsBody<ExtendItem>>,
 ) -> Result<Response, Problem> {
-    let subscription = name("subscription", &subscription)?;
+    let subscription = caller.subscription(&subscription)?;
     let items = body.items.into_iter().map(|item| (item.receipt, lease(item.lease.as_ref())));
-    let Opened { good, items } = open(&app, items)?;
+    let Opened { good, items } = open(&app, caller.realm, items)?;
     let request = Extend { subscription, items: good };
-    let results = app.broker.call(|reply| Command::Extend(REALM, request, reply)).await?;
+    let results = app.broker.call(|reply| Command::Extend(caller.realm, request, reply)).await?;
     Ok(format.ok(&items.answer(results, |until| ExtendedAnswer { lease_until: WireTime(until) })))
 }
 
@@ -152,14 +157,15 @@ fn lease(given: Option<&GivenDuration>) -> Result<Option<Duration>, Problem> {
 /// Ends attempts badly or gives them back; the answer says what was decided.
 async fn end(
     app: &App,
+    caller: &Caller,
     subscription: &str,
     given: impl Iterator<Item = (String, Result<Failure, Problem>)>,
     format: Format,
 ) -> Result<Response, Problem> {
-    let name = name("subscription", subscription)?;
-    let Opened { good, items } = open(app, given)?;
+    let name = caller.subscription(subscription)?;
+    let Opened { good, items } = open(app, caller.realm, given)?;
     let request = Nack { subscription: name, items: good };
-    let results = app.broker.call(|reply| Command::Nack(REALM, request, reply)).await?;
+    let results = app.broker.call(|reply| Command::Nack(caller.realm, request, reply)).await?;
     let answer = items.answer(results, |decided| DecidedAnswer {
         decision: decision_body(subscription, decided.decision, decided.next_attempt_at.map(WireTime)),
     });
@@ -194,12 +200,13 @@ struct Items(Vec<(String, Option<Problem>)>);
 
 fn open<T>(
     app: &App,
+    realm: RealmId,
     given: impl Iterator<Item = (String, Result<T, Problem>)>,
 ) -> Result<Opened<T>, Problem> {
     let mut good = Vec::new();
     let mut items = Vec::new();
     for (text, value) in given.take(MAX_BATCH_ITEMS + 1) {
-        let receipt = Receipt::open(&text, REALM, app.broker.secret());
+        let receipt = Receipt::open(&text, realm, app.broker.secret());
         let opened = receipt.map_err(|_| Problem::from(SettleError::InvalidReceipt));
         let problem = match opened.and_then(|receipt| Ok((receipt, value?))) {
             Ok(item) => {

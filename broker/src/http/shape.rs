@@ -37,6 +37,8 @@ pub(super) enum PayloadAs {
     Auto,
     /// Always as bytes: base64 in JSON.
     Base64,
+    /// Not at all: only what is around them.
+    None,
 }
 
 #[derive(Serialize)]
@@ -76,7 +78,8 @@ pub(super) fn message_body<'a>(
     });
     let as_json = is_json && payload_as == PayloadAs::Auto;
     let payload = if as_json { JsonOut::new(&message.payload, format) } else { None };
-    let payload_base64 = payload.is_none().then(|| BinaryPayload(message.payload.clone()));
+    let shown = payload_as != PayloadAs::None;
+    let payload_base64 = (shown && payload.is_none()).then(|| BinaryPayload(message.payload.clone()));
     MessageBody {
         id: id.to_string(),
         topic: topic.as_str(),

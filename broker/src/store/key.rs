@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! meta           name                                     secret, counters
-//! realms         realm u32                                its name
+//! realms         realm u32                                its name and limits
 //! topics         realm u32 | topic u32                    name and settings
 //! heads          realm u32 | topic u32                    next sequence and how far it is trimmed
 //! subscriptions  realm u32 | subscription u32             name, topic and settings
@@ -21,12 +21,14 @@
 //! recorded       realm u32 | subscription u32 | number u64  failures that were decided, in a row those of one turn
 //! dead_letters   realm u32 | subscription u32 | seq u64   a delivery given up on, with its message
 //! replayed       realm u32 | subscription u32 | seq u64   a replayed delivery's own copy of its message
-//! doomed         realm u32 | kind u8 | id u32             nothing; a deleted topic or subscription with rows left
+//! doomed         realm u32 | kind u8 | id u32             nothing; a deleted topic, subscription or realm with rows left
 //! outbox         realm u32 | topic u32 | subscription u32 | seq u64   a message on its way to another topic
+//! tokens         realm u32 | token u32                    what a token allows, and the hashes of its secrets
 //! ```
 
 use std::ops::Range;
 
+use crate::domain::access::TokenId;
 use crate::domain::digest::Digest;
 use crate::domain::id::{RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::time::Timestamp;
@@ -54,11 +56,12 @@ pub enum Keyspace {
     Doomed,
     Outbox,
     Recorded,
+    Tokens,
 }
 
 impl Keyspace {
     /// Every keyspace; the place in this list is its number in an encoded commit.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Meta,
         Self::Realms,
         Self::Topics,
@@ -78,6 +81,7 @@ impl Keyspace {
         Self::Doomed,
         Self::Outbox,
         Self::Recorded,
+        Self::Tokens,
     ];
 
     /// Its name on disk.
@@ -102,6 +106,7 @@ impl Keyspace {
             Self::Doomed => "doomed",
             Self::Outbox => "outbox",
             Self::Recorded => "recorded",
+            Self::Tokens => "tokens",
         }
     }
 }
@@ -141,6 +146,11 @@ pub fn subscription(realm: RealmId, subscription: SubscriptionId) -> Vec<u8> {
 /// `realms`; and the prefix of all rows of a realm.
 pub fn realm(realm: RealmId) -> Vec<u8> {
     Key::new(realm).0
+}
+
+/// `tokens`.
+pub fn token(realm: RealmId, token: TokenId) -> Vec<u8> {
+    Key::new(realm).u32(token.0).0
 }
 
 /// `revisions`.
@@ -192,6 +202,7 @@ pub fn doomed(realm: RealmId, owner: Owner) -> Vec<u8> {
     let (kind, id) = match owner {
         Owner::Topic(id) => (0, id.0),
         Owner::Subscription(id) => (1, id.0),
+        Owner::Realm => (2, 0),
     };
     key.push(kind);
     key.extend_from_slice(&id.to_be_bytes());
@@ -205,6 +216,8 @@ pub enum Owner {
     Topic(TopicId),
     /// A subscription's.
     Subscription(SubscriptionId),
+    /// The realm's own: policy modules.
+    Realm,
 }
 
 /// The realm and the owner in a key of `doomed`.
@@ -215,6 +228,7 @@ pub fn read_doomed(key: &[u8]) -> Option<(RealmId, Owner)> {
     match kind {
         0 => Some((realm, Owner::Topic(TopicId(id)))),
         1 => Some((realm, Owner::Subscription(SubscriptionId(id)))),
+        2 => Some((realm, Owner::Realm)),
         _ => None,
     }
 }
@@ -254,7 +268,7 @@ pub fn read_moment(key: &[u8]) -> Option<Timestamp> {
     Some(Timestamp::from_millis(u64::from_be_bytes(*bytes)))
 }
 
-/// The number after the realm: a topic or a subscription.
+/// The number after the realm: a topic, a subscription or a token.
 pub fn read_owner(key: &[u8]) -> Option<u32> {
     let bytes = key.get(4..8)?.first_chunk()?;
     Some(u32::from_be_bytes(*bytes))
@@ -285,7 +299,7 @@ mod tests {
         assert_eq!(read_sequence(&keys[2]), Some(2));
         assert_eq!(read_owner(&keys[3]), Some(256));
         assert_eq!(read_realm(&keys[3]), Some(REALM));
-        for owner in [Owner::Topic(TopicId(7)), Owner::Subscription(SubscriptionId(u32::MAX))] {
+        for owner in [Owner::Topic(TopicId(7)), Owner::Subscription(SubscriptionId(u32::MAX)), Owner::Realm] {
             assert_eq!(read_doomed(&doomed(REALM, owner)), Some((REALM, owner)));
         }
     }

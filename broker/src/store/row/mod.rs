@@ -4,6 +4,7 @@
 //! options and variants with a tag byte. Reading anything else is [`StoreError::Corrupt`], never a panic.
 //! Start with [`Row`].
 
+mod access;
 mod config;
 mod delivery;
 mod message;
@@ -16,6 +17,7 @@ use bytes::{Buf as _, Bytes};
 use super::StoreError;
 use crate::domain::time::Timestamp;
 
+pub use access::{RealmRow, TokenRow, TokenSecret};
 pub use config::{CursorRow, HeadRow, RevisionRow, SubscriptionRow, TopicRow};
 pub use delivery::{DeadLetterRow, Ending, SettledRow};
 pub use recorded::{RecordedChunk, RecordedRow, RecordedSpan};
@@ -262,6 +264,8 @@ mod tests {
             _ = SubscriptionRow::decode(bytes.clone());
             _ = RevisionRow::decode(bytes.clone());
             _ = RecordedRow::decode(bytes.clone());
+            _ = RealmRow::decode(bytes.clone());
+            _ = TokenRow::decode(bytes.clone());
             _ = DeadLetterRow::decode(bytes);
         });
     }
