@@ -18,6 +18,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::clock::Clock;
+use crate::domain::audit::AuditEntry;
 use crate::domain::id::RealmId;
 use crate::domain::receipt::Secret;
 use crate::engine::{Ask, Command, Directory, Durability, Engine, Refusal, Reply, StandardPolicy, Verdict};
@@ -179,6 +180,18 @@ impl Broker {
         let sent = self.mailbox.send(Envelope { command, _room: Some(room) });
         sent.map_err(|_| Refusal::ShuttingDown)?;
         answer.await.unwrap_or(Err(Refusal::ShuttingDown))
+    }
+
+    /// The same, told of in the audit log if it is not refused.
+    ///
+    /// # Errors
+    /// As those of [`call`](Self::call).
+    pub async fn audited<T>(
+        &self,
+        entry: AuditEntry,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, Refusal> {
+        self.call(|reply| Command::Audited(Box::new((entry, command(reply))))).await
     }
 
     /// The policies that are ready.

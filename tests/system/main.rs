@@ -27,6 +27,8 @@
 //! - [`bad_input`]: a table of bad requests, each with its code, none with an effect.
 //! - [`bad_receipts`]: stale, foreign and random receipts.
 //! - [`access`]: the operator's token, realms, addresses, one process per folder.
+//! - [`audit`]: who did what is told in the commit of the deed, and cannot be changed unseen.
+//! - [`rates`]: who asks too often or guesses waits, and nobody else does.
 //! - [`tenants`]: the same names in two realms never meet, and no route lets anybody look across.
 //! - [`tokens`]: scopes, patterns, secrets that are shown once, rotation, expiry, revocation.
 //! - [`shutdown`]: an orderly end answers whoever waits.
@@ -36,6 +38,7 @@
 mod support;
 
 mod access;
+mod audit;
 mod bad_input;
 mod bad_receipts;
 mod compile_bombs;
@@ -48,6 +51,7 @@ mod life;
 mod payloads;
 mod policy_uploads;
 mod publishing;
+mod rates;
 mod records;
 mod revisions;
 mod routes;

@@ -269,6 +269,11 @@ const CASES: &[Case] = &[
         (204, |w| w.broker.delete("/v1/tokens/t00000001")),
         (404, "token_not_found", |w| w.broker.delete("/v1/tokens/t00000001")),
     ),
+    Case(
+        "GET /v1/audit",
+        (200, |w| w.broker.get("/v1/audit?verify=true&action=token.*")),
+        (400, "invalid_cursor", |w| w.broker.get("/v1/audit?cursor=!")),
+    ),
 ];
 
 fn world() -> World {

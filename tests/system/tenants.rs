@@ -154,6 +154,7 @@ const ROUTES: &[(&str, Ask)] = &[
     ("PATCH /v1/tokens/{id}", |c, it| c.patch(&format!("/v1/tokens/{}", it.token), &json!({ "topics": [] }))),
     ("DELETE /v1/tokens/{id}", |c, it| c.delete(&format!("/v1/tokens/{}", it.token))),
     ("POST /v1/tokens/{id}/rotate", |c, it| c.post(&format!("/v1/tokens/{}/rotate", it.token), &json!({}))),
+    ("GET /v1/audit", |c, _| c.get("/v1/audit?realm=a")),
     // Last, as a stranger makes something of that name where it may.
     ("PUT /v1/topics/{topic}", |c, it| c.put(&it.topic(""), &json!({}))),
     ("PUT /v1/subscriptions/{subscription}", |c, it| c.put(&it.at(""), &json!({ "topic": it.topic }))),

@@ -58,6 +58,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("PATCH /v1/tokens/{id}", OPERATOR),
     ("DELETE /v1/tokens/{id}", OPERATOR),
     ("POST /v1/tokens/{id}/rotate", OPERATOR),
+    ("GET /v1/audit", OPERATOR),
 ];
 
 /// A broker that wants tokens.

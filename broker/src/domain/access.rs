@@ -191,6 +191,12 @@ impl Rate {
     }
 }
 
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} a second, {} at once", self.per_second, self.burst)
+    }
+}
+
 /// A token; never used again after it is deleted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TokenId(pub u32);

@@ -113,3 +113,6 @@ pub const MAX_TOKENS: usize = 10_000;
 pub const MAX_PATTERNS: usize = 32;
 /// The most that `per_second` and `burst` of a rate can be set to.
 pub const MAX_RATE: u32 = 1_000_000;
+/// Rows of the audit log, a few hundred bytes each; beyond that the oldest go. So many that nobody who is busy washes away
+/// soon what others did.
+pub const MAX_AUDIT_ROWS: u64 = 1_000_000;

@@ -5,6 +5,7 @@
 //! the state machine everything else serves.
 
 pub mod access;
+pub mod audit;
 pub mod circuit;
 pub mod context;
 pub mod decision;

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::audit::{AuditChecked, AuditList, AuditPlace, AuditQuery};
 use super::decide::Verdict;
 use super::realms::{PutRealm, RealmView};
 use super::shadow::{ShadowStats, ShadowVerdict};
 use super::tokens::{NewToken, Rotation, TokenChange, TokenView};
 use super::{Durability, Reply};
 use crate::domain::access::{Patterns, TokenId};
+use crate::domain::audit::AuditEntry;
 use crate::domain::decision::Decision;
 use crate::domain::delivery::{Delivery, ExtendError, Stale};
 use crate::domain::digest::Digest;
@@ -71,6 +73,12 @@ pub enum Command {
     ChangeToken(RealmId, TokenId, Box<TokenChange>, Reply<TokenView>),
     RotateToken(RealmId, TokenId, Rotation, Reply<TokenView>),
     DeleteToken(RealmId, TokenId, Reply<()>),
+    /// A command, and what the audit log tells of it in the same batch if it is accepted.
+    Audited(Box<(AuditEntry, Command)>),
+    /// Something that changes nothing and is told of all the same.
+    Audit(Box<AuditEntry>, Reply<()>),
+    ListAudit(AuditQuery, Reply<AuditList>),
+    CheckAudit(Option<AuditPlace>, Reply<AuditChecked>),
 }
 
 impl Command {
@@ -81,6 +89,7 @@ impl Command {
             Self::Nack(_, nack, _) => nack.items.iter().map(|(_, failure)| failure.bytes()).sum(),
             Self::SetShadow(_, set, _) => set.module.bytes.len(),
             Self::SetPolicy(_, set, _) => set.module.as_ref().map_or(0, |module| module.bytes.len()),
+            Self::Audited(told) => told.1.bytes(),
             _ => 0,
         }
     }

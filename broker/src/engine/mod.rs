@@ -10,6 +10,7 @@
 //!                     `------------- asks to the policies -------------'   (answers come back as a command)
 //! ```
 
+mod audit;
 mod command;
 mod dead_letters;
 mod decide;
@@ -44,6 +45,7 @@ use foldhash::HashMap;
 use tokio::sync::oneshot;
 
 use crate::domain::access::TokenId;
+use crate::domain::audit::AuditEntry;
 use crate::domain::delivery::Delivery;
 use crate::domain::id::{MessageId, RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::message::Message;
@@ -51,9 +53,10 @@ use crate::domain::name::Name;
 use crate::domain::receipt::Secret;
 use crate::domain::time::Timestamp;
 use crate::store::key::Owner;
-use crate::store::row::{RealmRow, Row as _, TokenRow};
+use crate::store::row::{AuditHead, RealmRow, Row as _, TokenRow};
 use crate::store::{Commit, Keyspace, Store, StoreError, key};
 
+pub use audit::{AuditChecked, AuditList, AuditPlace, AuditQuery};
 pub use command::*;
 pub use decide::{Ask, Token, Verdict};
 pub use directory::Directory;
@@ -133,6 +136,10 @@ pub struct Engine {
     next_token: u32,
     /// Realms and tokens as far as they are durable.
     directory: Arc<Directory>,
+    audit: AuditHead,
+    /// What the audit log is to tell of the command at hand, if it is accepted.
+    telling: Option<AuditEntry>,
+    accepted: bool,
 }
 
 /// An answer on its way.
@@ -233,6 +240,10 @@ impl Engine {
             Command::ChangeToken(realm, id, change, reply) => self.change_token(realm, id, *change, reply),
             Command::RotateToken(realm, id, rotation, reply) => self.rotate_token(realm, id, rotation, reply),
             Command::DeleteToken(realm, id, reply) => self.delete_token(realm, id, reply),
+            Command::Audited(told) => return self.audited(told.0, told.1),
+            Command::Audit(entry, reply) => return self.audit(*entry, reply),
+            Command::ListAudit(query, reply) => return self.list_audit(&query, reply),
+            Command::CheckAudit(from, reply) => return self.check_audit(from, reply),
         }
         Ok(())
     }
@@ -335,6 +346,7 @@ impl Engine {
 
     /// Answers once everything changed so far is durable.
     fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, answer: Result<T, Refusal>) {
+        self.accepted = answer.is_ok();
         self.answers.push(Box::new(move || {
             // The one who asked may have gone; what was done stays done.
             _ = reply.send(answer);

@@ -18,7 +18,9 @@ use crate::domain::id::{RealmId, SubscriptionId, TopicId};
 use crate::domain::name::Name;
 use crate::domain::receipt::Secret;
 use crate::domain::time::Timestamp;
-use crate::store::row::{CursorRow, HeadRow, RealmRow, RevisionRow, Row as _, SubscriptionRow, TopicRow};
+use crate::store::row::{
+    AuditHead, CursorRow, HeadRow, RealmRow, RevisionRow, Row as _, SubscriptionRow, TopicRow,
+};
 use crate::store::{Commit, Keyspace, Store, StoreError, key};
 
 /// The policy that decides where no other was uploaded.
@@ -114,9 +116,13 @@ impl Engine {
             next_realm: RealmId::DEFAULT.0 + 1,
             next_token: 1,
             directory: Arc::default(),
+            audit: AuditHead::EMPTY,
+            telling: None,
+            accepted: false,
         };
         engine.begin()?;
         engine.load_registry()?;
+        engine.load_audit()?;
         engine.keep_standard()?;
         engine.load_topics()?;
         engine.load_subscriptions()?;

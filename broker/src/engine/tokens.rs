@@ -143,7 +143,8 @@ impl Engine {
     }
 
     pub(super) fn delete_token(&mut self, realm: RealmId, id: TokenId, reply: Reply<()>) {
-        or_refuse!(self, reply, self.token(realm, id));
+        let row = or_refuse!(self, reply, self.token(realm, id));
+        self.tell_of_token(id, &row.name);
         let mut commit = Commit::default();
         commit.delete(Keyspace::Tokens, key::token(realm, id));
         self.pending.push(commit);
@@ -158,6 +159,7 @@ impl Engine {
     }
 
     fn save_token(&mut self, realm: RealmId, id: TokenId, row: TokenRow, reply: Reply<TokenView>) {
+        self.tell_of_token(id, &row.name);
         let row = Arc::new(row);
         let mut commit = Commit::default();
         commit.put(Keyspace::Tokens, key::token(realm, id), row.encode());
@@ -166,5 +168,12 @@ impl Engine {
         let (directory, known) = (Arc::clone(&self.directory), Arc::clone(&row));
         self.answers.push(Box::new(move || directory.put_token(realm, id, known)));
         self.answer(reply, Ok(TokenView { id, row }));
+    }
+
+    /// The audit log names tokens by both, as a name can be given again.
+    fn tell_of_token(&mut self, id: TokenId, name: &Name) {
+        if let Some(entry) = &mut self.telling {
+            entry.subject = format!("{id} {name}");
+        }
     }
 }

@@ -4,21 +4,25 @@
 //! handler then says in its signature what its caller must be allowed, as a [`May`]: without one it has no realm to
 //! give to the broker. Names outside a token's patterns are answered as if they were absent.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use subtle::ConstantTimeEq as _;
 
 use super::shape::PayloadAs;
+use super::throttle::{Peer, Whose};
 use super::wire::name;
 use super::{App, ErrorCode, Problem};
-use crate::domain::access::{Credential, Patterns, Scope, TokenId};
+use crate::domain::access::{Credential, Patterns, Rate, Scope, TokenId};
+use crate::domain::audit::{Action, AuditEntry};
 use crate::domain::id::RealmId;
 use crate::domain::name::Name;
 use crate::engine::Refusal;
@@ -63,6 +67,16 @@ impl Caller {
             Who::Operator => OPERATOR,
             Who::Token(_, row) => row.name.as_str(),
         }
+    }
+
+    /// What the audit log tells of something it does.
+    pub(super) fn does(&self, action: Action, subject: impl fmt::Display) -> AuditEntry {
+        let token = match &self.who {
+            Who::Anonymous | Who::Operator => None,
+            Who::Token(id, _) => Some(*id),
+        };
+        let (realm, actor) = (self.realm_name.clone(), self.name().to_owned());
+        AuditEntry { realm, actor, token, action, subject: subject.to_string(), detail: String::new() }
     }
 
     /// Whether it may do this.
@@ -189,26 +203,55 @@ impl<S: Sync, N: need::Need> FromRequestParts<S> for May<N> {
 }
 
 pub(super) async fn authenticate(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    match caller(&app, request.headers()) {
+    match caller(&app, &request) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        Err(problem) => problem.into_response(),
+        Err(NotNow { problem, wait }) => {
+            let mut response = problem.into_response();
+            if let Some(wait) = wait {
+                // Rounded up: whoever keeps to it is let in.
+                let seconds = wait.as_millis().div_ceil(1_000).max(1);
+                let seconds = HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX));
+                response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            }
+            response
+        }
     }
 }
 
-fn caller(app: &App, headers: &HeaderMap) -> Result<Caller, Problem> {
-    let (who, home) = identify(app, headers).ok_or_else(|| {
-        let detail = "send a token that is live: Authorization: Bearer ..., or --token on the command line; the operator's is in operator.token of the data folder";
-        Problem::new(ErrorCode::Unauthorized, detail)
-    })?;
+/// Why a request is not let in, and when it is worth another try.
+struct NotNow {
+    problem: Problem,
+    wait: Option<Duration>,
+}
+
+impl NotNow {
+    fn later(code: ErrorCode, detail: &str, wait: Duration) -> Self {
+        Self { problem: Problem::new(code, detail), wait: Some(wait) }
+    }
+}
+
+impl From<Problem> for NotNow {
+    fn from(problem: Problem) -> Self {
+        Self { problem, wait: None }
+    }
+}
+
+impl From<Refusal> for NotNow {
+    fn from(refusal: Refusal) -> Self {
+        Problem::from(refusal).into()
+    }
+}
+
+fn caller(app: &App, request: &Request) -> Result<Caller, NotNow> {
+    let headers = request.headers();
+    let (who, home) = identify(app, headers).ok_or_else(|| wrong(app, request))?;
     let directory = app.broker.directory();
-    let home = directory.realm_with(home).map(|row| (home, row));
-    let mut caller = match home {
-        Some((realm, row)) => Caller { realm, realm_name: row.name.clone(), who },
-        None => return Err(Refusal::RealmNotFound.into()),
-    };
+    let row = directory.realm_with(home).ok_or(Refusal::RealmNotFound)?;
+    let mut caller = Caller { realm: home, realm_name: row.name.clone(), who };
+    keep_pace(app, &caller, row.rate)?;
     if let Some(asked) = headers.get("broker-realm") {
         let found = asked.to_str().ok().and_then(|name| directory.realm(name));
         // A realm that is another's is as unknown as none at all.
@@ -219,12 +262,42 @@ fn caller(app: &App, headers: &HeaderMap) -> Result<Caller, Problem> {
     Ok(caller)
 }
 
+/// A token is looked at however many wrong ones came from its address: secrets of 256 bits cannot be guessed, and nobody
+/// is to be locked out by a neighbour. Wrong ones are told to wait, longer and longer.
+fn wrong(app: &App, request: &Request) -> NotNow {
+    let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
+    // Whoever sends none does not guess.
+    let guessed = bearer(request.headers()).is_some_and(|token| !token.is_empty());
+    if let Some(peer) = peer.filter(|_| guessed)
+        && let Err(wait) = app.throttle.failed(peer, app.broker.clock().now())
+    {
+        let detail = "too many wrong tokens came from your address: wait before the next try";
+        return NotNow::later(ErrorCode::TooManyFailedLogins, detail, wait);
+    }
+    let detail = "send a token that is live: Authorization: Bearer ..., or --token on the command line; the operator's is in operator.token of the data folder";
+    Problem::new(ErrorCode::Unauthorized, detail).into()
+}
+
+/// The operator's own token has no rate: whatever tenants do, somebody can still look after them.
+fn keep_pace(app: &App, caller: &Caller, realm_rate: Option<Rate>) -> Result<(), NotNow> {
+    let Who::Token(token, row) = &caller.who else { return Ok(()) };
+    let rates =
+        [(Whose::Token(*token), row.rate, "token"), (Whose::Realm(caller.realm), realm_rate, "realm")];
+    for (whose, rate, what) in rates {
+        let Some(rate) = rate else { continue };
+        if let Err(wait) = app.throttle.take(whose, rate, app.broker.clock().now()) {
+            let detail =
+                format!("the {what} may ask {} times a second: wait before the next try", rate.per_second);
+            return Err(NotNow::later(ErrorCode::RateLimited, &detail, wait));
+        }
+    }
+    Ok(())
+}
+
 /// Who it is and where it is at home.
 fn identify(app: &App, headers: &HeaderMap) -> Option<(Who, RealmId)> {
     let Access::Token(operator) = &*app.access else { return Some((Who::Anonymous, RealmId::DEFAULT)) };
-    let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (_, given) = given.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))?;
-    let given = given.trim();
+    let given = bearer(headers)?;
     if given.as_bytes().ct_eq(operator.as_bytes()).into() {
         return Some((Who::Operator, RealmId::DEFAULT));
     }
@@ -232,4 +305,10 @@ fn identify(app: &App, headers: &HeaderMap) -> Option<(Who, RealmId)> {
     let (realm, row) = app.broker.directory().token(credential.token)?;
     let admitted = row.admits(credential.hash, app.broker.clock().now());
     admitted.then_some((Who::Token(credential.token, row), realm))
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (_, token) = given.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))?;
+    Some(token.trim())
 }

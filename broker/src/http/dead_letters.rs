@@ -11,6 +11,7 @@ use super::query::{Asked, cursor, page};
 use super::shape::{HistoryBody, ListBody, MessageBody, PayloadAs, history_body, message_body, queue_name};
 use super::wire::{WireTime, map, name};
 use super::{App, ErrorCode, Problem};
+use crate::domain::audit::Action;
 use crate::domain::id::DeadLetterId;
 use crate::engine::{Command, DeadLetterQuery, DeadLetterView, Refusal};
 
@@ -111,6 +112,10 @@ pub(super) async fn get(
     let id = dead_letter_id(&id)?;
     let view = visible(&app, &caller, id).await?;
     let payload_as = caller.shown(query.payload_as);
+    if payload_as != PayloadAs::None {
+        let entry = caller.does(Action::PayloadRead, id).with(view.subscription.as_str());
+        app.broker.call(|reply| Command::Audit(Box::new(entry), reply)).await?;
+    }
     let answer = DeadLetterAnswer {
         summary: summary(&view),
         message: message_body(view.message_id, &view.topic, &view.row.message, payload_as, format),
@@ -126,8 +131,10 @@ pub(super) async fn replay(
     format: Format,
 ) -> Result<Response, Problem> {
     let id = dead_letter_id(&id)?;
-    visible(&app, &caller, id).await?;
-    let replayed = app.broker.call(|reply| Command::ReplayDeadLetter(caller.realm, id, reply)).await?;
+    let view = visible(&app, &caller, id).await?;
+    let entry = caller.does(Action::DeadLetterReplay, id).with(view.subscription.as_str());
+    let replayed =
+        app.broker.audited(entry, |reply| Command::ReplayDeadLetter(caller.realm, id, reply)).await?;
     let message_id = replayed.message_id.to_string();
     Ok(format.ok(&ReplayAnswer { message_id, replays: replayed.replays }))
 }
@@ -138,8 +145,9 @@ pub(super) async fn discard(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let id = dead_letter_id(&id)?;
-    visible(&app, &caller, id).await?;
-    app.broker.call(|reply| Command::DiscardDeadLetter(caller.realm, id, reply)).await?;
+    let view = visible(&app, &caller, id).await?;
+    let entry = caller.does(Action::DeadLetterDiscard, id).with(view.subscription.as_str());
+    app.broker.audited(entry, |reply| Command::DiscardDeadLetter(caller.realm, id, reply)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

@@ -68,6 +68,8 @@ pub enum ErrorCode {
     PolicyChanged,
     /// The upload is larger than a policy may be.
     PolicyTooLarge,
+    /// The token or its realm asks more often than it may.
+    RateLimited,
     /// The realm still has topics, or is the default one.
     RealmInUse,
     /// There is no such realm.
@@ -94,6 +96,8 @@ pub enum ErrorCode {
     TokenExists,
     /// There is no such token.
     TokenNotFound,
+    /// Too many wrong tokens came from this address.
+    TooManyFailedLogins,
     /// Too many clients listen to events.
     TooManyListeners,
     /// Too many simulations and backtests wait already.
@@ -145,6 +149,7 @@ impl ErrorCode {
             Self::NothingRecorded => "nothing_recorded",
             Self::PolicyChanged => "policy_changed",
             Self::PolicyTooLarge => "policy_too_large",
+            Self::RateLimited => "rate_limited",
             Self::RealmInUse => "realm_in_use",
             Self::RealmNotFound => "realm_not_found",
             Self::RecordNotFound => "record_not_found",
@@ -158,6 +163,7 @@ impl ErrorCode {
             Self::SubscriptionNotFound => "subscription_not_found",
             Self::TokenExists => "token_exists",
             Self::TokenNotFound => "token_not_found",
+            Self::TooManyFailedLogins => "too_many_failed_logins",
             Self::TooManyListeners => "too_many_listeners",
             Self::TooManyTrials => "too_many_trials",
             Self::TooManyWaiters => "too_many_waiters",
@@ -217,9 +223,11 @@ impl ErrorCode {
             Self::InvalidParams | Self::InvalidPolicy | Self::InvalidSetting => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            Self::TooManyListeners | Self::TooManyTrials | Self::TooManyWaiters => {
-                StatusCode::TOO_MANY_REQUESTS
-            }
+            Self::RateLimited
+            | Self::TooManyFailedLogins
+            | Self::TooManyListeners
+            | Self::TooManyTrials
+            | Self::TooManyWaiters => StatusCode::TOO_MANY_REQUESTS,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -231,8 +239,10 @@ impl ErrorCode {
             self,
             Self::Internal
                 | Self::PolicyChanged
+                | Self::RateLimited
                 | Self::RequestTimeout
                 | Self::ShuttingDown
+                | Self::TooManyFailedLogins
                 | Self::TooManyListeners
                 | Self::TooManyTrials
                 | Self::TooManyWaiters

@@ -12,6 +12,7 @@ use super::shape::{FaultBody, ListBody};
 use super::wire::{WireDuration, WireTime};
 use super::{App, ErrorCode, Problem};
 use crate::domain::access::Scope;
+use crate::domain::audit::Action;
 use crate::domain::context::Context;
 use crate::domain::decision::{Answer, AnswerAction, Fault};
 use crate::engine::{Command, Page, RecordedView};
@@ -80,9 +81,12 @@ pub(super) async fn fixture(
         app.broker.call(|reply| Command::ListRecorded(caller.realm, subscription, page, reply)).await?;
     let found = listed.items.into_iter().next().filter(|view| view.failure.number == number);
     let found = found.ok_or_else(unknown)?;
-    if found.failure.context.message.payload.is_some() {
+    let context = &found.failure.context;
+    if context.message.payload.is_some() {
         // Without what the policy was shown it would be another case.
         caller.must(&[Scope::ReadPayload])?;
+        let entry = caller.does(Action::PayloadRead, context.message.id).with(context.subscription.as_str());
+        app.broker.call(|reply| Command::Audit(Box::new(entry), reply)).await?;
     }
     Ok(format.ok(&case(&found)?))
 }

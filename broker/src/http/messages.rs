@@ -10,6 +10,7 @@ use super::query::Asked;
 use super::shape::{HistoryBody, MessageBody, PayloadAs, history_body, message_body, queue_name};
 use super::wire::WireTime;
 use super::{App, ErrorCode, Problem};
+use crate::domain::audit::Action;
 use crate::domain::id::MessageId;
 use crate::engine::{Command, DeliveryView, Refusal, Stands};
 use crate::store::row::Ending;
@@ -63,6 +64,10 @@ pub(super) async fn get(
         return Err(Refusal::MessageNotFound.into());
     }
     let payload_as = caller.shown(query.payload_as);
+    if payload_as != PayloadAs::None {
+        let entry = caller.does(Action::PayloadRead, id).with(view.topic.as_str());
+        app.broker.call(|reply| Command::Audit(Box::new(entry), reply)).await?;
+    }
     let among = caller.subscriptions();
     let deliveries = view.deliveries.into_iter().filter(|view| among.allow(&view.subscription));
     let answer = MessageAnswer {

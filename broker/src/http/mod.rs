@@ -3,6 +3,7 @@
 //! Handlers extract, call one verb of the broker and convert; they hold no rules. [`routes`] is the list of all
 //! routes, [`error`] of all errors, [`wire`] of the values that travel. Start with [`router`].
 
+mod audit;
 mod auth;
 mod backtest;
 mod body;
@@ -24,6 +25,7 @@ mod shadow;
 mod shape;
 pub(crate) mod simulate;
 mod subscriptions;
+mod throttle;
 mod tokens;
 mod topics;
 mod wire;
@@ -44,6 +46,7 @@ pub use auth::Access;
 pub use error::{ErrorCode, Problem};
 pub use server::Server;
 
+use self::throttle::Throttle;
 use crate::dispatch::Broker;
 
 /// What handlers share.
@@ -55,12 +58,14 @@ pub struct App {
     pub access: Arc<Access>,
     /// Room for those who listen to events.
     listeners: Arc<Semaphore>,
+    throttle: Arc<Throttle>,
 }
 
 impl App {
     /// Over a broker, for those whom `access` lets in.
     pub fn new(broker: Broker, access: Access) -> Self {
-        Self { broker, access: Arc::new(access), listeners: events::room() }
+        let (access, throttle) = (Arc::new(access), Arc::default());
+        Self { broker, access, listeners: events::room(), throttle }
     }
 }
 
@@ -119,6 +124,7 @@ fn routes() -> Router<App> {
         .route("/v1/tokens", post(tokens::create).get(tokens::list))
         .route("/v1/tokens/{id}", get(tokens::get).patch(tokens::patch).delete(tokens::delete))
         .route("/v1/tokens/{id}/rotate", post(tokens::rotate))
+        .route("/v1/audit", get(audit::list))
 }
 
 /// A client that asks whether to send (`Expect`) has not begun: its body is not touched before a handler wants it.

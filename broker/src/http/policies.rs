@@ -12,6 +12,7 @@ use super::query::{Asked, PageQuery, cursor};
 use super::shape::ListBody;
 use super::wire::{JsonOut, JsonPayload, WireTime};
 use super::{App, ErrorCode, Problem};
+use crate::domain::audit::Action;
 use crate::domain::limits::{MAX_MODULE_BYTES, MAX_PARAMS_BYTES};
 use crate::engine::{Command, Refusal, RevisionView, Rollback, SetPolicy};
 use crate::policy::Description;
@@ -76,6 +77,7 @@ pub(super) async fn put(
     let bytes = read(&parts.headers, body, MAX_MODULE_BYTES, ErrorCode::PolicyTooLarge).await?;
     let ready = Candidate::Module { bytes, params }.ready(&app, &caller, &subscription).await?;
     let Description { summary, queues, .. } = ready.program.description().clone();
+    let digest = ready.program.digest();
     let request = Box::new(SetPolicy {
         subscription,
         module: Some(ready.module()),
@@ -83,7 +85,8 @@ pub(super) async fn put(
         checked: None,
         by: caller.name().to_owned(),
     });
-    let put = app.broker.call(|reply| Command::SetPolicy(caller.realm, request, reply)).await?;
+    let entry = caller.does(Action::PolicyPut, &request.subscription).with(digest.to_string());
+    let put = app.broker.audited(entry, |reply| Command::SetPolicy(caller.realm, request, reply)).await?;
     let exports = ["decide", "check", "describe"];
     Ok(format.put(put, |view| {
         let revision = revision_answer(view, format);
@@ -113,7 +116,8 @@ pub(super) async fn put_params(
         checked: Some(digest),
         by: caller.name().to_owned(),
     });
-    let put = app.broker.call(|reply| Command::SetPolicy(caller.realm, request, reply)).await?;
+    let entry = caller.does(Action::PolicyParams, &request.subscription);
+    let put = app.broker.audited(entry, |reply| Command::SetPolicy(caller.realm, request, reply)).await?;
     Ok(format.put(put, |view| revision_answer(view, format)))
 }
 
@@ -156,7 +160,9 @@ pub(super) async fn rollback(
 ) -> Result<Response, Problem> {
     let subscription = caller.subscription(&subscription)?;
     let request = Rollback { subscription, revision: body.revision };
-    let put = app.broker.call(|reply| Command::Rollback(caller.realm, request, reply)).await?;
+    let to = body.revision.map_or_else(String::new, |revision| format!("to revision {revision}"));
+    let entry = caller.does(Action::PolicyRollback, &request.subscription).with(to);
+    let put = app.broker.audited(entry, |reply| Command::Rollback(caller.realm, request, reply)).await?;
     Ok(format.ok(&revision_answer(put.value, format)))
 }
 

@@ -12,6 +12,7 @@ use super::shape::ListBody;
 use super::wire::{WireTime, name};
 use super::{App, Problem};
 use crate::domain::access::Rate;
+use crate::domain::audit::Action;
 use crate::domain::name::Name;
 use crate::engine::{Command, PutRealm, RealmView};
 
@@ -52,13 +53,15 @@ struct RealmAnswer {
 
 pub(super) async fn put(
     State(app): State<App>,
-    _: May<need::Operator>,
+    caller: May<need::Operator>,
     Path(realm): Path<String>,
     format: Format,
     Given(body): Given<RealmBody>,
 ) -> Result<Response, Problem> {
     let request = PutRealm { name: name("realm", &realm)?, rate: body.rate.map(Rate::from) };
-    let put = app.broker.call(|reply| Command::PutRealm(request, reply)).await?;
+    let rate = request.rate.map_or_else(String::new, |rate| format!("rate {rate}"));
+    let entry = caller.does(Action::RealmPut, &request.name).with(rate).within(&request.name);
+    let put = app.broker.audited(entry, |reply| Command::PutRealm(request, reply)).await?;
     Ok(format.put(put, answer))
 }
 
@@ -86,11 +89,12 @@ pub(super) async fn list(
 
 pub(super) async fn delete(
     State(app): State<App>,
-    _: May<need::Operator>,
+    caller: May<need::Operator>,
     Path(realm): Path<String>,
 ) -> Result<Response, Problem> {
     let name = name("realm", &realm)?;
-    let id = app.broker.call(|reply| Command::DeleteRealm(name, reply)).await?;
+    let entry = caller.does(Action::RealmDelete, &name).within(&name);
+    let id = app.broker.audited(entry, |reply| Command::DeleteRealm(name, reply)).await?;
     app.broker.feeds().forget(id);
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -5,12 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+
+use super::throttle::Peer;
 
 /// Connections at a time; one more waits to be accepted.
 const MAX_CONNECTIONS: usize = 4_096;
@@ -59,8 +64,8 @@ impl Server {
                 () = &mut stop => break,
                 accepted = accepted => accepted,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, address) = match accepted {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection was refused by the system");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -69,7 +74,11 @@ impl Server {
             };
             // Answers are small and awaited: waiting to fill a packet only delays them.
             _ = stream.set_nodelay(true);
-            let service = TowerToHyperService::new(router.clone());
+            let inner = TowerToHyperService::new(router.clone());
+            let service = service_fn(move |mut request: Request<Incoming>| {
+                request.extensions_mut().insert(Peer(address.ip()));
+                inner.call(request)
+            });
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)

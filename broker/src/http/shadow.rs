@@ -14,6 +14,7 @@ use super::candidate::{Candidate, Trial, trial};
 use super::policies::{PolicyAnswer, policy_answer};
 use super::wire::{JsonPayload, WireTime};
 use super::{App, Problem};
+use crate::domain::audit::Action;
 use crate::domain::name::Name;
 use crate::engine::{Command, Difference, SetShadow, ShadowView};
 
@@ -76,7 +77,8 @@ pub(super) async fn put(
         params: ready.params,
         by: caller.name().to_owned(),
     });
-    let put = app.broker.call(|reply| Command::SetShadow(caller.realm, request, reply)).await?;
+    let entry = caller.does(Action::ShadowPut, &subscription).with(request.module.digest.to_string());
+    let put = app.broker.audited(entry, |reply| Command::SetShadow(caller.realm, request, reply)).await?;
     Ok(format.put(put, |view| answer(&subscription, view, format)))
 }
 
@@ -98,7 +100,8 @@ pub(super) async fn delete(
     Path(subscription): Path<String>,
 ) -> Result<Response, Problem> {
     let subscription = caller.subscription(&subscription)?;
-    app.broker.call(|reply| Command::DeleteShadow(caller.realm, subscription, reply)).await?;
+    let entry = caller.does(Action::ShadowDelete, &subscription);
+    app.broker.audited(entry, |reply| Command::DeleteShadow(caller.realm, subscription, reply)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

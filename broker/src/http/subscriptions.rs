@@ -13,6 +13,7 @@ use super::shape::ListBody;
 use super::wire::{GivenDuration, JsonOut, JsonPayload, WireDuration, WireTime, optional};
 use super::{App, ErrorCode, Problem};
 use crate::domain::access::Scope;
+use crate::domain::audit::Action;
 use crate::domain::circuit::Circuit;
 use crate::domain::name::Name;
 use crate::domain::settings::{Mode, Start};
@@ -133,7 +134,9 @@ async fn store(
         retry,
     };
     let request = Box::new(request);
-    let put = app.broker.call(|reply| Command::PutSubscription(caller.realm, request, reply)).await?;
+    let entry = caller.does(Action::SubscriptionPut, &request.name);
+    let put =
+        app.broker.audited(entry, |reply| Command::PutSubscription(caller.realm, request, reply)).await?;
     Ok(format.put(put, |view| answer(view, format)))
 }
 
@@ -198,7 +201,8 @@ pub(super) async fn delete(
     Path(subscription): Path<String>,
 ) -> Result<Response, Problem> {
     let name = caller.subscription(&subscription)?;
-    app.broker.call(|reply| Command::DeleteSubscription(caller.realm, name, reply)).await?;
+    let entry = caller.does(Action::SubscriptionDelete, &name);
+    app.broker.audited(entry, |reply| Command::DeleteSubscription(caller.realm, name, reply)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

@@ -13,6 +13,7 @@ use super::shape::ListBody;
 use super::wire::{GivenDuration, WireTime, name, optional, some};
 use super::{App, ErrorCode, Problem};
 use crate::domain::access::{Credential, Pattern, Patterns, Rate, Rights, Scope, Scopes, TokenId};
+use crate::domain::audit::Action;
 use crate::domain::settings::InvalidSetting;
 use crate::engine::{BROKER, Command, NewToken, Refusal, Rotation, TokenChange, TokenView};
 use crate::store::row::TokenSecret;
@@ -106,7 +107,10 @@ pub(super) async fn create(
         hash: Credential::hash(&secret),
         by: caller.name().to_owned(),
     });
-    let view = app.broker.call(|reply| Command::CreateToken(caller.realm, request, reply)).await?;
+    let NewToken { rights, rate, .. } = &*request;
+    let given = given(Some(rights.scopes), Some(&rights.topics), Some(&rights.subscriptions), *rate);
+    let entry = caller.does(Action::TokenCreate, &request.name).with(given);
+    let view = app.broker.audited(entry, |reply| Command::CreateToken(caller.realm, request, reply)).await?;
     let secret = Credential::write(view.id, &secret);
     Ok(format.answer(StatusCode::CREATED, &SecretAnswer { token: answer(&app, view), secret }))
 }
@@ -149,7 +153,11 @@ pub(super) async fn patch(
         expires_in: body.expires_in.map(good).transpose()?,
         rate: body.rate.map(|rate| rate.map(Rate::from)),
     });
-    let view = app.broker.call(|reply| Command::ChangeToken(caller.realm, id, change, reply)).await?;
+    let TokenChange { scopes, topics, subscriptions, rate, .. } = &*change;
+    let given = given(*scopes, topics.as_ref(), subscriptions.as_ref(), rate.flatten());
+    let entry = caller.does(Action::TokenChange, id).with(given);
+    let view =
+        app.broker.audited(entry, |reply| Command::ChangeToken(caller.realm, id, change, reply)).await?;
     Ok(format.ok(&answer(&app, view)))
 }
 
@@ -164,7 +172,9 @@ pub(super) async fn rotate(
     let secret = fresh_secret()?;
     let rotation =
         Rotation { hash: Credential::hash(&secret), grace: optional(body.grace.as_ref(), "grace")? };
-    let view = app.broker.call(|reply| Command::RotateToken(caller.realm, id, rotation, reply)).await?;
+    let entry = caller.does(Action::TokenRotate, id);
+    let view =
+        app.broker.audited(entry, |reply| Command::RotateToken(caller.realm, id, rotation, reply)).await?;
     let secret = Credential::write(id, &secret);
     Ok(format.ok(&SecretAnswer { token: answer(&app, view), secret }))
 }
@@ -175,7 +185,8 @@ pub(super) async fn delete(
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let id = token_id(&id)?;
-    app.broker.call(|reply| Command::DeleteToken(caller.realm, id, reply)).await?;
+    let entry = caller.does(Action::TokenRevoke, id);
+    app.broker.audited(entry, |reply| Command::DeleteToken(caller.realm, id, reply)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
@@ -205,6 +216,24 @@ fn patterns(field: &'static str, texts: &[String]) -> Result<Patterns, Problem> 
     let patterns = texts.iter().map(|text| Pattern::parse(field, text)).collect::<Result<Vec<_>, _>>();
     let patterns = patterns.and_then(|patterns| Patterns::new(field, patterns));
     patterns.map_err(|invalid| Refusal::from(invalid).into())
+}
+
+/// What a token was given, for the audit log.
+fn given(
+    scopes: Option<Scopes>,
+    topics: Option<&Patterns>,
+    subscriptions: Option<&Patterns>,
+    rate: Option<Rate>,
+) -> String {
+    let names = |patterns: &Patterns| patterns.iter().map(Pattern::as_str).collect::<Vec<_>>().join(" ");
+    let scopes = scopes.map(|scopes| scopes.iter().map(Scope::as_str).collect::<Vec<_>>().join(" "));
+    let given = [
+        scopes.map(|scopes| format!("scopes {scopes}")),
+        topics.map(|topics| format!("topics {}", names(topics))),
+        subscriptions.map(|subscriptions| format!("subscriptions {}", names(subscriptions))),
+        rate.map(|rate| format!("rate {rate}")),
+    ];
+    given.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 fn answer(app: &App, view: TokenView) -> TokenAnswer {

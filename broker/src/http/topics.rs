@@ -11,6 +11,7 @@ use super::query::{Asked, PageQuery, cursor};
 use super::shape::ListBody;
 use super::wire::{GivenDuration, WireDuration, WireTime, optional};
 use super::{App, Problem};
+use crate::domain::audit::Action;
 use crate::domain::name::Name;
 use crate::domain::settings::TopicSettings;
 use crate::engine::{Command, PutTopic, TopicView};
@@ -47,7 +48,8 @@ pub(super) async fn put(
         max_message_bytes: body.max_message_bytes.unwrap_or(default.max_message_bytes),
     };
     let request = PutTopic { name, settings };
-    let put = app.broker.call(|reply| Command::PutTopic(caller.realm, request, reply)).await?;
+    let entry = caller.does(Action::TopicPut, &request.name);
+    let put = app.broker.audited(entry, |reply| Command::PutTopic(caller.realm, request, reply)).await?;
     Ok(format.put(put, answer))
 }
 
@@ -80,7 +82,8 @@ pub(super) async fn delete(
     Path(topic): Path<String>,
 ) -> Result<Response, Problem> {
     let name = caller.topic(&topic)?;
-    app.broker.call(|reply| Command::DeleteTopic(caller.realm, name, reply)).await?;
+    let entry = caller.does(Action::TopicDelete, &name);
+    app.broker.audited(entry, |reply| Command::DeleteTopic(caller.realm, name, reply)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

@@ -233,7 +233,9 @@ fn tuning(keyspace: Keyspace) -> KeyspaceCreateOptions {
         Leased | Delayed | Settled | Due | Expiries => KeyspaceCreateOptions::default()
             .max_memtable_size(32 * MIB)
             .data_block_compression_policy(CompressionPolicy::disabled()),
-        Meta | Realms | Topics | Heads | Subscriptions | Cursors | Revisions | Doomed | Tokens => small(),
+        Meta | Realms | Topics | Heads | Subscriptions | Cursors | Revisions | Doomed | Tokens | Audit => {
+            small()
+        }
     }
 }
 

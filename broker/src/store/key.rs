@@ -1,7 +1,7 @@
 //! Every row there is, and the bytes of its key.
 //!
-//! Keys are big-endian, so that they sort like the numbers they hold, and each begins with its realm (`meta`,
-//! which belongs to none, excepted).
+//! Keys are big-endian, so that they sort like the numbers they hold, and each begins with its realm (`meta`
+//! and `audit`, which belong to none, excepted).
 //!
 //! ```text
 //! meta           name                                     secret, counters
@@ -24,6 +24,7 @@
 //! doomed         realm u32 | kind u8 | id u32             nothing; a deleted topic, subscription or realm with rows left
 //! outbox         realm u32 | topic u32 | subscription u32 | seq u64   a message on its way to another topic
 //! tokens         realm u32 | token u32                    what a token allows, and the hashes of its secrets
+//! audit          number u64                               who did what, chained to the row before it
 //! ```
 
 use std::ops::Range;
@@ -57,11 +58,12 @@ pub enum Keyspace {
     Outbox,
     Recorded,
     Tokens,
+    Audit,
 }
 
 impl Keyspace {
     /// Every keyspace; the place in this list is its number in an encoded commit.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Meta,
         Self::Realms,
         Self::Topics,
@@ -82,6 +84,7 @@ impl Keyspace {
         Self::Outbox,
         Self::Recorded,
         Self::Tokens,
+        Self::Audit,
     ];
 
     /// Its name on disk.
@@ -107,6 +110,7 @@ impl Keyspace {
             Self::Outbox => "outbox",
             Self::Recorded => "recorded",
             Self::Tokens => "tokens",
+            Self::Audit => "audit",
         }
     }
 }
@@ -151,6 +155,11 @@ pub fn realm(realm: RealmId) -> Vec<u8> {
 /// `tokens`.
 pub fn token(realm: RealmId, token: TokenId) -> Vec<u8> {
     Key::new(realm).u32(token.0).0
+}
+
+/// `audit`.
+pub fn audit(number: u64) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
 }
 
 /// `revisions`.
@@ -252,7 +261,7 @@ pub fn everything() -> Range<Vec<u8>> {
     prefixed(Vec::new())
 }
 
-/// The sequence that ends a key of `messages`, `expiries`, `due` or a delivery.
+/// The sequence that ends a key of `messages`, `expiries`, `due` or a delivery, and the number that is one of `audit`.
 pub fn read_sequence(key: &[u8]) -> Option<Sequence> {
     key.last_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }

@@ -5,6 +5,7 @@
 //! Start with [`Row`].
 
 mod access;
+mod audit;
 mod config;
 mod delivery;
 mod message;
@@ -18,6 +19,7 @@ use super::StoreError;
 use crate::domain::time::Timestamp;
 
 pub use access::{RealmRow, TokenRow, TokenSecret};
+pub use audit::{AuditHead, AuditRow};
 pub use config::{CursorRow, HeadRow, RevisionRow, SubscriptionRow, TopicRow};
 pub use delivery::{DeadLetterRow, Ending, SettledRow};
 pub use recorded::{RecordedChunk, RecordedRow, RecordedSpan};
@@ -265,6 +267,7 @@ mod tests {
             _ = RevisionRow::decode(bytes.clone());
             _ = RecordedRow::decode(bytes.clone());
             _ = RealmRow::decode(bytes.clone());
+            _ = AuditRow::decode(bytes.clone());
             _ = TokenRow::decode(bytes.clone());
             _ = DeadLetterRow::decode(bytes);
         });
