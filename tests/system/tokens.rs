@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::routes;
-use crate::support::{Answer, Broker, Client, Launch, wait_for};
+use crate::support::{Answer, Broker, Client, Launch, Socket, wait_for};
 
 const ALL: &[&str] =
     &["publish", "consume", "topics", "policies", "dead_letters", "read_payload", "operator"];
@@ -310,6 +310,35 @@ fn changes_hold_at_once_and_for_good() {
     let new = token(&again, "worker", json!({ "scopes": ["consume"] }));
     assert_ne!(new["id"], made["id"], "ids are never used again");
     assert!(!is_let_in(&broker.with_token(secret(&made))));
+}
+
+/// A pull that is under way when its token is revoked, or may no more, gives back what it would have got.
+#[test]
+fn a_pull_under_way_ends_with_its_token() {
+    let broker = guarded();
+    let operator = operator(&broker);
+    operator.topic_and_subscription(json!({ "retry": { "delay": "0s" } }));
+    operator.publish("t", &json!(1));
+    type End = fn(&Client, &str);
+    let ends: [End; 2] = [
+        |operator, path| assert_eq!(operator.delete(path).status, 204),
+        |operator, path| drop(operator.patch(path, &json!({ "subscriptions": ["other"] })).expect(200)),
+    ];
+    for (end, name) in ends.iter().zip(["one", "two"]) {
+        let made = token(&operator, name, json!({ "scopes": ["consume"] }));
+        let mut socket = Socket::connect(broker.address());
+        let body = json!({ "max": 5, "wait": "20s" }).to_string();
+        // The next header begins where the media type ends. Once it asks for the body, the broker has let it in.
+        let media_type = format!("application/json\r\nauthorization: Bearer {}", secret(&made));
+        assert_eq!(socket.announce("POST", "/v1/subscriptions/s/pull", &media_type, body.len()).0, 100);
+        end(&operator, &path_of(&made));
+        socket.finish(&body);
+        let (status, answer) = socket.read();
+        assert_eq!(status, 401, "{answer}");
+        assert!(!answer.contains("receipt"), "{answer}");
+    }
+    let delivery = operator.next("s");
+    assert_eq!((delivery.attempt, delivery.failures), (3, 0), "both gave it back");
 }
 
 /// A secret that is not exactly right lets nobody in, whatever is wrong with it.

@@ -103,11 +103,12 @@ impl Caller {
         if self.may(Scope::ReadPayload) { asked } else { PayloadAs::None }
     }
 
-    /// Whether it would still be let in, with the same rights: for answers that go on and on.
-    pub(super) fn is_live(&self, app: &App) -> bool {
-        let Who::Token(id, then) = &self.who else { return true };
-        let known = app.broker.directory().token(*id);
-        known.is_some_and(|(_, row)| row.rights == then.rights && row.is_live(app.broker.clock().now()))
+    /// With the rights that it has by now, `None` if it would not be let in: for answers that take their time.
+    pub(super) fn by_now(&self, app: &App) -> Option<Self> {
+        let Who::Token(id, _) = &self.who else { return Some(self.clone()) };
+        let (_, row) = app.broker.directory().token(*id)?;
+        let live = row.is_live(app.broker.clock().now());
+        live.then(|| Self { who: Who::Token(*id, row), ..self.clone() })
     }
 
     /// The topics that exist for it.
@@ -274,7 +275,7 @@ fn wrong(app: &App, request: &Request) -> NotNow {
         let detail = "too many wrong tokens came from your address: wait before the next try";
         return NotNow::later(ErrorCode::TooManyFailedLogins, detail, wait);
     }
-    let detail = "send a token that is live: Authorization: Bearer ..., or --token on the command line; the operator's is in operator.token of the data folder";
+    let detail = "send the operator's token or one that was made since: Authorization: Bearer ..., or --token on the command line; the operator's is in operator.token of the data folder";
     Problem::new(ErrorCode::Unauthorized, detail).into()
 }
 

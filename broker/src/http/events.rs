@@ -87,11 +87,9 @@ fn behind(id: &str, feed: &Feed) -> Option<u64> {
 }
 
 async fn tell(app: App, caller: Caller, feed: Arc<Feed>, mut next: u64, mut sender: Sender<Bytes>) {
-    let among = caller.subscriptions();
     // So that the head of the answer goes out at once.
     let mut chunk = ": events follow\n\n".to_owned();
-    // Whoever is let in no more hears no more.
-    while caller.is_live(&app) {
+    loop {
         if sender.send_data(std::mem::take(&mut chunk).into()).await.is_err() {
             return;
         }
@@ -99,6 +97,9 @@ async fn tell(app: App, caller: Caller, feed: Arc<Feed>, mut next: u64, mut send
             Err(_) => chunk.push_str(": still here\n\n"),
             Ok(None) => return,
             Ok(Some(heard)) => {
+                // Whoever is let in no more hears no more.
+                let Some(caller) = caller.by_now(&app) else { return };
+                let among = caller.subscriptions();
                 if heard.missed > 0 {
                     chunk.push_str(&format!("event: missed\ndata: {{\"count\":{}}}\n\n", heard.missed));
                 }

@@ -4,16 +4,18 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::auth::{May, need};
+use super::auth::{Caller, May, need};
 use super::body::{Format, Given};
 use super::shape::{MessageBody, PayloadAs, message_body};
 use super::wire::{GivenDuration, WireTime, optional};
 use super::{App, ErrorCode, Problem};
+use crate::domain::access::Scope;
 use crate::domain::circuit::Circuit;
+use crate::domain::failure::{Cause, Failure};
 use crate::domain::id::RealmId;
 use crate::domain::limits::MAX_BATCH_ITEMS;
 use crate::domain::name::Name;
-use crate::engine::{Command, Pull};
+use crate::engine::{Command, Granted, Nack, Pull};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,6 +69,12 @@ pub(super) async fn pull(
     };
     let name = request.subscription.clone();
     let granted = app.broker.call(|reply| Command::Pull(caller.realm, request, reply)).await?;
+    let may_still = |now: Caller| now.may(Scope::Consume) && now.subscriptions().allow(&name);
+    if !caller.by_now(&app).is_some_and(may_still) {
+        give_back(&app, caller.realm, name, &granted).await?;
+        let detail = "the token was revoked or changed while the pull waited";
+        return Err(Problem::new(ErrorCode::Unauthorized, detail));
+    }
     let paused = if granted.is_empty() { paused(&app, caller.realm, name).await? } else { None };
     let deliveries = granted.iter().map(|granted| DeliveryAnswer {
         receipt: granted.receipt.seal(caller.realm, app.broker.secret()),
@@ -78,6 +86,22 @@ pub(super) async fn pull(
     });
     let deliveries = deliveries.collect();
     Ok(format.ok(&PullAnswer { deliveries, paused }))
+}
+
+/// Who was shut out while it waited gets nothing.
+async fn give_back(
+    app: &App,
+    realm: RealmId,
+    subscription: Name,
+    granted: &[Granted],
+) -> Result<(), Problem> {
+    let items: Vec<_> =
+        granted.iter().map(|granted| (granted.receipt, Failure::of(Cause::Released))).collect();
+    if !items.is_empty() {
+        let request = Nack { subscription, items };
+        app.broker.call(|reply| Command::Nack(realm, request, reply)).await?;
+    }
+    Ok(())
 }
 
 async fn paused(app: &App, realm: RealmId, subscription: Name) -> Result<Option<PausedAnswer>, Problem> {
