@@ -366,8 +366,8 @@ fn events_stay_in_their_realm() {
         client.subscribe("x", "t", json!({}));
     }
     for n in 1..5 {
-        change(&b, "s", n);
         change(&b, "x", n);
+        change(&b, "s", n);
     }
     change(&a, "s", 8);
     change(&a, "x", 9);
