@@ -6,7 +6,7 @@ use reprise_broker::store::{Commit, Keyspace, Store as _, key};
 use serde_json::{Value, json};
 use sha2::Digest as _;
 
-use crate::support::{Broker, Client, millis, policies};
+use crate::support::{Broker, Client, guests, millis, policies, wait_for};
 use crate::tokens::{guarded, holder, operator, secret, token};
 
 /// The rows that a query finds, oldest first.
@@ -148,10 +148,13 @@ fn operators_are_told_of_and_rows_are_found() {
 /// Whoever has the rows can check them alone: each hash is what the documentation says.
 #[test]
 fn hashes_can_be_computed_by_anyone() {
-    let broker = Broker::start();
-    broker.topic_and_subscription(json!({}));
-    token(&broker, "worker", json!({ "scopes": ["consume"] }));
-    let all = rows(&broker, "");
+    let broker = guarded();
+    let operator = operator(&broker);
+    operator.topic("t");
+    let admin = holder(&operator, "admin", &["topics"]);
+    admin.subscribe("s", "t", json!({}));
+    let all = rows(&operator, "");
+    assert!(all[2]["token"].is_string() && all[1]["detail"].is_string(), "each field is in some row");
     let mut previous = format!("sha256:{}", "0".repeat(64));
     for (row, number) in all.iter().zip(1..) {
         let lines = [
@@ -175,7 +178,20 @@ fn hashes_can_be_computed_by_anyone() {
     }
     let expected =
         json!({ "verified": true, "rows": 3, "first": 1, "before": all[0]["previous"], "last": previous });
-    assert_eq!(chain(&broker), expected);
+    assert_eq!(chain(&operator), expected);
+}
+
+/// What the broker does to a policy by itself is told, too.
+#[test]
+fn a_quarantine_is_told() {
+    let broker = Broker::start();
+    broker.topic_and_subscription(json!({ "fault_limit": 1 }));
+    broker.upload("s", &guests::after_trial("(unreachable)"), None).expect(201);
+    broker.fail_one(json!({}));
+    let told = rows(&broker, "&actor=broker");
+    assert_eq!((actions(&told), &told[0]["subject"]), (vec!["policy.quarantine"], &json!("s")));
+    assert!(text(&told[0], "detail").starts_with("revision 2: "), "{told:?}");
+    assert_eq!(chain(&broker)["verified"], true);
 }
 
 /// A kill at any moment leaves a deed and its row, or neither.
@@ -193,7 +209,7 @@ fn a_kill_parts_no_deed_from_its_row() {
             }
         });
         let some = || (broker.get(&format!("/v1/topics/r{round}-20")).status == 200).then_some(());
-        crate::support::wait_for("some topics", some);
+        wait_for("some topics", some);
         broker.kill();
         busy.join().expect("it ends with the broker");
         broker.start_again();

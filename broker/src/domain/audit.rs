@@ -24,6 +24,7 @@ pub enum Action {
     PayloadRead,
     PolicyParams,
     PolicyPut,
+    PolicyQuarantine,
     PolicyRollback,
     RealmDelete,
     RealmPut,
@@ -41,12 +42,13 @@ pub enum Action {
 
 impl Action {
     /// Every action.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::DeadLetterDiscard,
         Self::DeadLetterReplay,
         Self::PayloadRead,
         Self::PolicyParams,
         Self::PolicyPut,
+        Self::PolicyQuarantine,
         Self::PolicyRollback,
         Self::RealmDelete,
         Self::RealmPut,
@@ -70,6 +72,7 @@ impl Action {
             Self::PayloadRead => "payload.read",
             Self::PolicyParams => "policy.params",
             Self::PolicyPut => "policy.put",
+            Self::PolicyQuarantine => "policy.quarantine",
             Self::PolicyRollback => "policy.rollback",
             Self::RealmDelete => "realm.delete",
             Self::RealmPut => "realm.put",

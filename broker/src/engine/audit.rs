@@ -2,10 +2,12 @@
 //! tells of and chained to the one before it; the oldest go when there are too many.
 
 use super::command::{Command, Page};
+use super::recover::BROKER;
 use super::{Engine, Reply};
 use crate::domain::access::Pattern;
-use crate::domain::audit::AuditEntry;
+use crate::domain::audit::{Action, AuditEntry};
 use crate::domain::digest::Digest;
+use crate::domain::id::RealmId;
 use crate::domain::limits::MAX_AUDIT_ROWS;
 use crate::domain::name::Name;
 use crate::store::row::{AuditHead, AuditRow, Row as _};
@@ -76,6 +78,19 @@ impl Engine {
         self.tell(entry)?;
         self.answer(reply, Ok(()));
         Ok(())
+    }
+
+    /// Tells of what the broker did by itself, in the batch at hand.
+    pub(super) fn tell_of_broker(
+        &mut self,
+        realm: RealmId,
+        action: Action,
+        subject: &Name,
+        detail: String,
+    ) -> Result<(), StoreError> {
+        let Some(row) = self.realms.get(&realm) else { return Ok(()) };
+        let (realm, actor, subject) = (row.name.clone(), BROKER.to_owned(), subject.to_string());
+        self.tell(AuditEntry { realm, actor, token: None, action, subject, detail })
     }
 
     fn tell(&mut self, entry: AuditEntry) -> Result<(), StoreError> {
@@ -173,10 +188,10 @@ impl AuditQuery {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::audit::Action;
     use crate::domain::receipt::Secret;
+    use crate::domain::settings::TopicSettings;
     use crate::domain::time::Timestamp;
-    use crate::engine::{Durability, StandardPolicy};
+    use crate::engine::{Durability, PutTopic, StandardPolicy};
     use crate::store::Store as _;
     use crate::store::simulated::{Disk, Simulated};
     use tokio::sync::oneshot;
@@ -200,6 +215,26 @@ mod tests {
         let standard = StandardPolicy { digest: Digest::of(&bytes), bytes, name, version, trial_fuel: 1 };
         let store = Box::new(Simulated::open(disk).expect("a store"));
         Engine::open(store, Durability::Fsync, standard, Secret([1; 32]), NOW).expect("an engine")
+    }
+
+    /// Wherever the disk fails, a deed and its row are both there or neither is.
+    #[test]
+    fn a_deed_and_its_row_are_one_step() {
+        let mut done = 0;
+        for (after, seed) in (0..6).flat_map(|after| [1, 2, 3].map(|seed| (after, seed))) {
+            let disk = Disk::default();
+            let mut engine = open(&disk);
+            disk.fail_after(after, seed);
+            let name = Name::new("orders").expect("a name");
+            let topic = PutTopic { name, settings: TopicSettings::default() };
+            let put = Command::PutTopic(RealmId::DEFAULT, topic, oneshot::channel().0);
+            _ = engine.run([Command::Audited(Box::new((entry("orders"), put)))], NOW);
+            drop(engine);
+            let found = open(&disk);
+            assert_eq!(found.topics.len() as u64, found.audit.next - 1, "after {after}, seed {seed}");
+            done += found.topics.len();
+        }
+        assert!((1..18).contains(&done), "{done}");
     }
 
     /// The oldest rows make room for new ones, and the chain still begins with a hash that is known.
