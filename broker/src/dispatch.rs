@@ -20,10 +20,12 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::clock::Clock;
+use crate::domain::audit::AuditEntry;
+use crate::domain::id::RealmId;
 use crate::domain::quota::Quota;
 use crate::domain::receipt::Secret;
-use crate::engine::{Ask, Command, Durability, Engine, Refusal, Reply, StandardPolicy, Verdict};
-use crate::feed::Feed;
+use crate::engine::{Ask, Command, Directory, Durability, Engine, Refusal, Reply, StandardPolicy, Verdict};
+use crate::feed::{Feed, Feeds};
 use crate::policy::{Compiler, Limits, SandboxError};
 use crate::programs::{Fetch, Programs};
 use crate::store::StoreError;
@@ -83,10 +85,11 @@ pub struct Broker {
     room: Arc<Semaphore>,
     programs: Arc<Programs>,
     trials: Arc<Trials>,
-    feed: Arc<Feed>,
+    feeds: Arc<Feeds>,
     secret: Secret,
     clock: Clock,
     standard: StandardPolicy,
+    directory: Arc<Directory>,
 }
 
 /// The thread behind a [`Broker`]: joining it tells how it ended.
@@ -146,8 +149,9 @@ impl Broker {
         programs.warm(engine.active_modules(), fetch(mailbox.clone()));
         let programs = Arc::new(programs);
         let asked = Arc::downgrade(&programs);
-        let feed = Arc::new(Feed::new(clock.now()));
-        let told = Arc::clone(&feed);
+        let feeds = Arc::new(Feeds::new(clock.now()));
+        let told = Arc::clone(&feeds);
+        let directory = engine.directory();
         let ask = move |engine: &mut Engine, asks: Vec<Ask>| {
             told.push(engine.take_events());
             let Some(programs) = asked.upgrade() else { return Ok(()) };
@@ -164,7 +168,7 @@ impl Broker {
             .map_err(|error| BrokerError::System(error.to_string()))?;
         let room = Arc::new(Semaphore::new(MAILBOX_KIB as usize));
         let trials = Arc::new(trials);
-        let broker = Self { mailbox, room, programs, trials, feed, secret, clock, standard };
+        let broker = Self { mailbox, room, programs, trials, feeds, secret, clock, standard, directory };
         Ok((broker, Dispatcher { thread }))
     }
 
@@ -193,14 +197,36 @@ impl Broker {
         Ok(Awaited(answer))
     }
 
+    /// The same, told of in the audit log if it is not refused.
+    ///
+    /// # Errors
+    /// As those of [`call`](Self::call).
+    pub async fn audited<T>(
+        &self,
+        entry: AuditEntry,
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, Refusal> {
+        self.call(|reply| Command::Audited(Box::new((entry, command(reply))))).await
+    }
+
     /// The policies that are ready.
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// What happens.
-    pub fn feed(&self) -> Arc<Feed> {
-        Arc::clone(&self.feed)
+    /// What happens in a realm.
+    pub fn feed(&self, realm: RealmId) -> Arc<Feed> {
+        self.feeds.of(realm)
+    }
+
+    /// What happened in each realm.
+    pub fn feeds(&self) -> &Feeds {
+        &self.feeds
+    }
+
+    /// Realms and tokens.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
     }
 
     /// Where policies are tried out.
@@ -228,7 +254,7 @@ impl Broker {
         self.programs.drain();
         // If it has stopped already there is nothing left to drain.
         _ = self.call(Command::Drain).await;
-        self.feed.close();
+        self.feeds.close();
     }
 
     /// Ends the dispatcher once everything sent before is carried out and durable.

@@ -1,15 +1,79 @@
-//! The last events, for whoever listens and for who comes back after a short absence.
+//! The last events of each realm, for whoever listens and for who comes back after a short absence.
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
+use crate::domain::id::RealmId;
 use crate::domain::time::Timestamp;
 use crate::engine::Event;
 
-/// Events that are kept.
+/// Events that are kept of each realm.
 const KEPT: usize = 1_000;
+
+/// A feed for each realm: no tenant learns from numbers or gaps what others do, nor washes their events away.
+pub struct Feeds {
+    begun: Timestamp,
+    of: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    feeds: HashMap<RealmId, Arc<Feed>>,
+    closed: bool,
+}
+
+impl Feeds {
+    /// All without events yet.
+    pub fn new(begun: Timestamp) -> Self {
+        Self { begun, of: Mutex::default() }
+    }
+
+    /// That of a realm.
+    pub fn of(&self, realm: RealmId) -> Arc<Feed> {
+        let mut kept = self.kept();
+        let closed = kept.closed;
+        let feed = kept.feeds.entry(realm).or_insert_with(|| {
+            let feed = Feed::new(self.begun);
+            if closed {
+                feed.close();
+            }
+            Arc::new(feed)
+        });
+        Arc::clone(feed)
+    }
+
+    /// Adds events, each to its realm's.
+    pub fn push(&self, events: Vec<Event>) {
+        let mut sorted: HashMap<RealmId, Vec<Event>> = HashMap::new();
+        for event in events {
+            sorted.entry(event.realm).or_default().push(event);
+        }
+        for (realm, events) in sorted {
+            self.of(realm).push(events);
+        }
+    }
+
+    /// The realm is gone, and whoever listened there is done.
+    pub fn forget(&self, realm: RealmId) {
+        if let Some(feed) = self.kept().feeds.remove(&realm) {
+            feed.close();
+        }
+    }
+
+    /// No more events: whoever listens is done.
+    pub fn close(&self) {
+        let mut kept = self.kept();
+        kept.closed = true;
+        kept.feeds.values().for_each(|feed| feed.close());
+    }
+
+    /// Nothing panics while it is held, so poisoned feeds are whole.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// Kept in memory: their numbers begin anew when the broker starts, which [`begun`](Self::begun) tells apart.
 pub struct Feed {
@@ -126,7 +190,8 @@ mod tests {
 
     fn event(at: u64) -> Event {
         let subscription = Name::new("s").expect("a name");
-        Event { at: Timestamp::from_millis(at), subscription, kind: EventKind::Circuit(Circuit::Closed) }
+        let (at, realm) = (Timestamp::from_millis(at), RealmId::DEFAULT);
+        Event { at, subscription, kind: EventKind::Circuit(Circuit::Closed), realm }
     }
 
     #[tokio::test]
@@ -140,6 +205,23 @@ mod tests {
         let last = feed.from(count).await.expect("it is open");
         assert_eq!((last.missed, last.events[0].0, last.events.len()), (0, count, 1));
         assert_eq!(feed.next(), count + 1);
+    }
+
+    /// Numbers and what is missed are the realm's own.
+    #[tokio::test]
+    async fn each_realm_has_its_own_events() {
+        let feeds = Feeds::new(Timestamp::default());
+        let other = RealmId(1);
+        let noise = |at| Event { realm: other, ..event(at) };
+        feeds.push((1..=KEPT as u64 * 2).map(noise).chain([event(7)]).collect());
+        let heard = feeds.of(RealmId::DEFAULT).from(1).await.expect("it is open");
+        assert_eq!((heard.missed, heard.events), (0, vec![(1, event(7))]));
+        assert_eq!(feeds.of(other).from(1).await.expect("it is open").missed, KEPT as u64);
+        let listening = feeds.of(other);
+        feeds.forget(other);
+        assert!(listening.is_closed() && !feeds.of(other).is_closed());
+        feeds.close();
+        assert!(feeds.of(RealmId(2)).is_closed());
     }
 
     #[tokio::test]

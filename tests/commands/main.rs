@@ -6,6 +6,7 @@
 //! - [`refusals`]: a table of calls that fail, each with its words and its exit code.
 //! - [`explain`]: why a message is where it is, for every place that it can be.
 //! - [`terminal`]: no text of a policy or a consumer steers the terminal.
+//! - [`tenants`]: realms and tokens are made, used and taken away.
 //! - [`run`]: how a command is run.
 
 #[path = "../support/mod.rs"]
@@ -17,4 +18,5 @@ mod new;
 mod refusals;
 mod remote;
 mod run;
+mod tenants;
 mod terminal;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use reprise_broker::domain::access::Patterns;
 use reprise_broker::domain::decision::Decider;
 use reprise_broker::domain::delivery::{Delivery, State};
 use reprise_broker::domain::failure::Cause;
@@ -83,6 +84,7 @@ impl World {
                 queue: None,
                 class: None,
                 page: Page { after: None, limit: 10_000 },
+                among: Patterns::all(),
             };
             let dead = self.send(|reply| Command::ListDeadLetters(REALM, query, reply));
             views.push((name.clone(), view, dead));

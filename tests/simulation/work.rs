@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use reprise_broker::domain::access::Patterns;
 use reprise_broker::domain::failure::{Cause, Failure};
 use reprise_broker::domain::name::Name;
 use reprise_broker::domain::quota::Quota;
@@ -223,6 +224,7 @@ impl World {
             queue: None,
             class: None,
             page: Page { after: None, limit },
+            among: Patterns::all(),
         };
         let Some(Ok(listed)) = self.call(|reply| Command::ListDeadLetters(REALM, query, reply))? else {
             return Ok(());

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use reprise_broker::domain::access::Patterns;
 use reprise_broker::domain::id::RealmId;
 use reprise_broker::domain::name::Name;
 use reprise_broker::domain::quota::Usage;
@@ -257,7 +258,9 @@ impl World {
     fn take_stock(&mut self) -> Result<(), Violation> {
         let uncertain = std::mem::take(&mut self.uncertain);
         let page = Page { after: None, limit: 1_000 };
-        let Some(listed) = self.call(|reply| Command::ListSubscriptions(REALM, page, reply))? else {
+        let Some(listed) =
+            self.call(|reply| Command::ListSubscriptions(REALM, page, Patterns::all(), reply))?
+        else {
             return Ok(());
         };
         let listed = listed.map_err(|refusal| refusal.to_string())?.items;

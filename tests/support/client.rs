@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use reqwest::blocking::RequestBuilder;
-use reqwest::header::HeaderMap;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -93,6 +93,21 @@ impl Client {
     pub(crate) fn new(address: &str) -> Self {
         let http = reqwest::blocking::Client::builder().no_proxy().timeout(3 * PATIENCE).build();
         Self { address: address.to_owned(), http: http.expect("a client") }
+    }
+
+    /// The same broker, asked with this token.
+    pub(crate) fn with_token(&self, token: &str) -> Self {
+        self.with_headers(&[("authorization", &format!("Bearer {token}"))])
+    }
+
+    /// The same broker, asked with these headers.
+    pub(crate) fn with_headers(&self, given: &[(&'static str, &str)]) -> Self {
+        let headers = given.iter().map(|(name, value)| {
+            (HeaderName::from_static(name), HeaderValue::from_str(value).expect("a header"))
+        });
+        let http = reqwest::blocking::Client::builder().no_proxy().timeout(3 * PATIENCE);
+        let http = http.default_headers(headers.collect()).build().expect("a client");
+        Self { address: self.address.clone(), http }
     }
 
     /// Host and port.

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, Broker, guests};
+use crate::support::{Answer, Broker, Client, guests};
 
 /// A client that listens.
 pub(crate) struct Listener {
@@ -14,10 +14,10 @@ pub(crate) struct Listener {
 }
 
 /// One event: id, name and data.
-type Event = (String, String, Value);
+pub(crate) type Event = (String, String, Value);
 
 impl Listener {
-    pub(crate) fn open(broker: &Broker, last: Option<&str>) -> Self {
+    pub(crate) fn open(broker: &Client, last: Option<&str>) -> Self {
         let request = broker.request("GET", "/v1/events");
         let request = match last {
             Some(last) => request.header("last-event-id", last),
@@ -38,7 +38,7 @@ impl Listener {
     }
 
     /// The next event; `None` at the end.
-    fn hear(&mut self) -> Option<Event> {
+    pub(crate) fn hear(&mut self) -> Option<Event> {
         let mut event = (String::new(), String::new(), Value::Null);
         loop {
             let line = self.lines.next()?.expect("it can be read");

@@ -36,6 +36,10 @@
 //! - [`bad_input`]: a table of bad requests, each with its code, none with an effect.
 //! - [`bad_receipts`]: stale, foreign and random receipts.
 //! - [`access`]: the operator's token, realms, addresses, one process per folder.
+//! - [`audit`]: who did what is told in the commit of the deed, and cannot be changed unseen.
+//! - [`rates`]: who asks too often or guesses waits, and nobody else does.
+//! - [`tenants`]: the same names in two realms never meet, and no route lets anybody look across.
+//! - [`tokens`]: scopes, patterns, secrets that are shown once, rotation, expiry, revocation.
 //! - [`shutdown`]: an orderly end answers whoever waits.
 //! - [`streaming`]: deliveries pushed within credit and settled on the same connection.
 //! - [`stream_ends`]: whatever happens to the connection, what it holds is decided at once.
@@ -47,6 +51,7 @@
 mod support;
 
 mod access;
+mod audit;
 mod bad_input;
 mod bad_receipts;
 mod browsing;
@@ -69,6 +74,7 @@ mod publishing;
 mod publishing_cloudevents;
 mod publishing_dedup;
 mod publishing_quotas;
+mod rates;
 mod records;
 mod retention;
 mod revisions;
@@ -86,5 +92,7 @@ mod shutdown;
 mod starts;
 mod stream_ends;
 mod streaming;
+mod tenants;
 mod timing;
+mod tokens;
 mod workspace_policies;

@@ -58,6 +58,7 @@ pub(super) struct Client {
     http: Http,
     url: String,
     token: Option<String>,
+    realm: Option<String>,
 }
 
 /// An answer that comes line by line.
@@ -84,9 +85,14 @@ impl Client {
         let http = Http::builder().no_proxy().timeout(TIMEOUT).build();
         let url = url.trim_end_matches('/').to_owned();
         match http {
-            Ok(http) => Ok(Self { http, url, token: token.map(str::to_owned) }),
+            Ok(http) => Ok(Self { http, url, token: token.map(str::to_owned), realm: None }),
             Err(source) => Err(ClientError::Unreachable { url, source }),
         }
+    }
+
+    /// In this realm, where the token allows to name one.
+    pub(super) fn within(self, realm: Option<&str>) -> Self {
+        Self { realm: realm.map(str::to_owned), ..self }
     }
 
     /// # Errors
@@ -183,6 +189,10 @@ impl Client {
     fn answer(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let request = match &self.token {
             Some(token) => request.bearer_auth(token),
+            None => request,
+        };
+        let request = match &self.realm {
+            Some(realm) => request.header("Broker-Realm", realm),
             None => request,
         };
         let answer = request.send().map_err(|source| self.unreachable(source))?;

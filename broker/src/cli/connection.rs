@@ -15,13 +15,17 @@ pub(super) struct Connection {
     /// The token that it wants; the operator's is in operator.token of its data folder.
     #[arg(long, env = "BROKER_TOKEN", hide_env_values = true, global = true)]
     token: Option<String>,
+    /// The realm, for operators; a token has its own.
+    #[arg(long, env = "BROKER_REALM", global = true)]
+    realm: Option<String>,
 }
 
 impl Connection {
     /// # Errors
     /// If the system does not allow it.
     pub(super) fn open(&self) -> Result<Client, ClientError> {
-        Client::new(&self.url, self.token.as_deref())
+        let client = Client::new(&self.url, self.token.as_deref())?;
+        Ok(client.within(self.realm.as_deref()))
     }
 }
 

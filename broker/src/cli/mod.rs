@@ -13,9 +13,11 @@ mod interrupt;
 mod message;
 mod output;
 mod policy;
+mod realm;
 mod serve;
 mod size;
 mod table;
+mod token;
 
 use std::process::ExitCode;
 
@@ -39,6 +41,10 @@ enum Command {
     Policy(policy::Arguments),
     /// Looks into messages.
     Message(message::Arguments),
+    /// Makes, lists, rotates and revokes tokens.
+    Token(token::Arguments),
+    /// Makes, lists and deletes realms.
+    Realm(realm::Arguments),
     /// Measures what this machine does with this build.
     Bench(bench::Arguments),
     /// Compiles the policy on standard input, for the broker that started this.
@@ -54,6 +60,8 @@ pub fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Policy(arguments) => policy::run(&arguments),
         Command::Message(arguments) => message::run(&arguments),
+        Command::Token(arguments) => token::run(&arguments),
+        Command::Realm(arguments) => realm::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::CompilePolicy(arguments) => compile_policy::run(&arguments),
     };

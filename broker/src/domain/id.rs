@@ -2,9 +2,14 @@
 
 use std::fmt;
 
-/// A tenant. `default` is 0.
+/// A tenant; never used again after it is deleted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct RealmId(pub u32);
+
+impl RealmId {
+    /// The one that is there from the start, for those who have no tenants.
+    pub const DEFAULT: Self = Self(0);
+}
 
 /// A topic; never used again after it is deleted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -64,7 +64,7 @@ pub const MAX_FILTER_BYTES: usize = 4 * KIB;
 /// How deep its parentheses and negations go: they are read and applied by recursion.
 pub const MAX_FILTER_DEPTH: usize = 16;
 /// The most deliveries a second that `max_rate` can be set to; more is no bound.
-pub const MAX_RATE: u32 = 1_000_000;
+pub const MAX_DELIVERY_RATE: u32 = 1_000_000;
 /// The name that a consumer gives itself.
 pub const MAX_CONSUMER_BYTES: usize = 128;
 /// The reason that an operator gives for a pause.
@@ -142,3 +142,14 @@ pub const DEFAULT_DEDUP_WINDOW: Duration = Duration::from_secs(2 * MINUTE);
 pub const MAX_DEDUP_WINDOW: Duration = Duration::from_secs(7 * DAY);
 /// The id that a publisher gives a message. It is kept as a hash.
 pub const MAX_DEDUP_ID_BYTES: usize = 256;
+/// Realms: each has its own topics, limits and listeners.
+pub const MAX_REALMS: usize = 1_000;
+/// Tokens of all realms: they are held in memory, where each request looks.
+pub const MAX_TOKENS: usize = 10_000;
+/// Patterns of names in one token, for topics and for subscriptions each: a request goes through them.
+pub const MAX_PATTERNS: usize = 32;
+/// The most that `per_second` and `burst` of a rate can be set to.
+pub const MAX_RATE: u32 = 1_000_000;
+/// Rows of the audit log, a few hundred bytes each; beyond that the oldest go. So many that nobody who is busy washes away
+/// soon what others did.
+pub const MAX_AUDIT_ROWS: u64 = 1_000_000;

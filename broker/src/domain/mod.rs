@@ -4,6 +4,8 @@
 //! the guest each convert at their own edge, and time enters as an argument. Start with [`delivery`],
 //! the state machine everything else serves.
 
+pub mod access;
+pub mod audit;
 pub mod bucket;
 pub mod circuit;
 pub mod context;

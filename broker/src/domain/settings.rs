@@ -218,8 +218,8 @@ impl SubscriptionSettings {
         }
         between("record_for", self.record_for, Duration::from_secs(1), limit::MAX_DELAY)?;
         between("delivery_delay", self.delivery_delay, Duration::ZERO, limit::MAX_DELAY)?;
-        if self.max_rate > limit::MAX_RATE {
-            return invalid("max_rate", format!("must be from 0 to {}", limit::MAX_RATE));
+        if self.max_rate > limit::MAX_DELIVERY_RATE {
+            return invalid("max_rate", format!("must be from 0 to {}", limit::MAX_DELIVERY_RATE));
         }
         if self.ordering == Ordering::Key && self.mode != Mode::Acked {
             return invalid("ordering", "by key needs mode acked: only there a delivery can fail".to_owned());

@@ -3,9 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::audit::{AuditChecked, AuditList, AuditPlace, AuditQuery};
 use super::decide::Verdict;
+use super::realms::{PutRealm, RealmView};
 use super::shadow::{ShadowStats, ShadowVerdict};
+use super::tokens::{NewToken, Rotation, TokenChange, TokenView};
 use super::{Durability, Reply};
+use crate::domain::access::{Patterns, TokenId};
+use crate::domain::audit::AuditEntry;
 use crate::domain::decision::Decision;
 use crate::domain::dedup::DedupKey;
 use crate::domain::delivery::{Delivery, ExtendError, Stale};
@@ -26,11 +31,12 @@ use crate::store::row::{CursorRow, DeadLetterRow, Ending, HeadRow, RevisionRow, 
 pub enum Command {
     PutTopic(RealmId, PutTopic, Reply<Put<TopicView>>),
     GetTopic(RealmId, Name, Reply<TopicView>),
-    ListTopics(RealmId, Page<Name>, Reply<Listed<TopicView>>),
+    /// Those among the names that the patterns allow.
+    ListTopics(RealmId, Page<Name>, Patterns, Reply<Listed<TopicView>>),
     DeleteTopic(RealmId, Name, Reply<()>),
     PutSubscription(RealmId, Box<PutSubscription>, Reply<Put<SubscriptionView>>),
     GetSubscription(RealmId, Name, Reply<SubscriptionView>),
-    ListSubscriptions(RealmId, Page<Name>, Reply<Listed<SubscriptionView>>),
+    ListSubscriptions(RealmId, Page<Name>, Patterns, Reply<Listed<SubscriptionView>>),
     DeleteSubscription(RealmId, Name, Reply<()>),
     Publish(RealmId, Publish, Reply<Published>),
     Pull(RealmId, Pull, Reply<Vec<Granted>>),
@@ -67,6 +73,22 @@ pub enum Command {
     Peek(RealmId, Peek, Reply<Peeks>),
     /// Grant no more leases and let every waiting pull go.
     Drain(Reply<()>),
+    PutRealm(PutRealm, Reply<Put<RealmView>>),
+    GetRealm(Name, Reply<RealmView>),
+    ListRealms(Page<Name>, Reply<Listed<RealmView>>),
+    DeleteRealm(Name, Reply<RealmId>),
+    CreateToken(RealmId, Box<NewToken>, Reply<TokenView>),
+    GetToken(RealmId, TokenId, Reply<TokenView>),
+    ListTokens(RealmId, Page<TokenId>, Reply<Listed<TokenView>>),
+    ChangeToken(RealmId, TokenId, Box<TokenChange>, Reply<TokenView>),
+    RotateToken(RealmId, TokenId, Rotation, Reply<TokenView>),
+    DeleteToken(RealmId, TokenId, Reply<()>),
+    /// A command, and what the audit log tells of it in the same batch if it is accepted.
+    Audited(Box<(AuditEntry, Command)>),
+    /// Something that changes nothing and is told of all the same.
+    Audit(Box<AuditEntry>, Reply<()>),
+    ListAudit(AuditQuery, Reply<AuditList>),
+    CheckAudit(Option<AuditPlace>, Reply<AuditChecked>),
 }
 
 impl Command {
@@ -77,6 +99,7 @@ impl Command {
             Self::Nack(_, nack, _) => nack.items.iter().map(|(_, failure)| failure.bytes()).sum(),
             Self::SetShadow(_, set, _) => set.module.bytes.len(),
             Self::SetPolicy(_, set, _) => set.module.as_ref().map_or(0, |module| module.bytes.len()),
+            Self::Audited(told) => told.1.bytes(),
             _ => 0,
         }
     }
@@ -136,6 +159,16 @@ pub enum Refusal {
     TopicFull { topic: Name, what: &'static str, limit: u64 },
     #[error("the realm is full: its topics may keep {limit} {what} together")]
     RealmFull { what: &'static str, limit: u64 },
+    #[error("there is no such realm")]
+    RealmNotFound,
+    #[error("realm {0} still has topics: delete them first")]
+    RealmInUse(Name),
+    #[error("the default realm stays")]
+    DefaultRealm,
+    #[error("there is no such token")]
+    TokenNotFound,
+    #[error("the realm has a token {0} already")]
+    TokenExists(Name),
 }
 
 /// A page of a list that is ordered by `K`.
@@ -634,6 +667,8 @@ pub struct DeadLetterQuery {
     pub class: Option<String>,
     /// Which page.
     pub page: Page<DeadLetterId>,
+    /// Only those of subscriptions that these allow.
+    pub among: Patterns,
 }
 
 /// A page of dead letters. It can be short, even empty, and still have a next one: filters look at a bounded number.

@@ -184,7 +184,7 @@ fn matches(view: &DeadLetterView, query: &DeadLetterQuery) -> bool {
     let last = view.row.delivery.history.last();
     let class =
         query.class.as_ref().is_none_or(|class| last.is_some_and(|past| past.failure.class == *class));
-    queue && class
+    queue && class && query.among.allow(&view.subscription)
 }
 
 fn dead_letter_id(key: &[u8]) -> Result<DeadLetterId, StoreError> {

@@ -1,5 +1,5 @@
-//! What is left of deleted topics and subscriptions, and of backlogs that were given up, goes in the background, also
-//! after a restart.
+//! What is left of deleted topics, subscriptions and realms, and of backlogs that were given up, goes in the background,
+//! also after a restart.
 
 use super::{Engine, STEP_ROWS};
 use crate::domain::id::RealmId;
@@ -19,6 +19,9 @@ const OF_BACKLOG: [Keyspace; 7] = [
     Keyspace::Locks,
     Keyspace::Blocked,
 ];
+const OF_REALM: [Keyspace; 1] = [Keyspace::Modules];
+/// Rows that one step removes of a realm: each is a large piece of a module.
+const STEP_MODULES: usize = 16;
 
 impl Engine {
     /// Marks a deleted owner, whose rows [`remove_doomed`](Self::remove_doomed) removes bit by bit.
@@ -30,14 +33,15 @@ impl Engine {
     pub(super) fn remove_doomed(&mut self) -> Result<(), StoreError> {
         let Some((realm, owner)) = self.doomed.last().copied() else { return Ok(()) };
         self.apply()?;
-        let (prefix, keyspaces) = match owner {
-            Owner::Topic(id) => (key::topic(realm, id), OF_TOPIC.as_slice()),
-            Owner::Subscription(id) => (key::subscription(realm, id), OF_SUBSCRIPTION.as_slice()),
-            Owner::Backlog(id) => (key::backlog(realm, id), OF_BACKLOG.as_slice()),
+        let (prefix, keyspaces, most) = match owner {
+            Owner::Topic(id) => (key::topic(realm, id), OF_TOPIC.as_slice(), STEP_ROWS),
+            Owner::Subscription(id) => (key::subscription(realm, id), OF_SUBSCRIPTION.as_slice(), STEP_ROWS),
+            Owner::Backlog(id) => (key::backlog(realm, id), OF_BACKLOG.as_slice(), STEP_ROWS),
+            Owner::Realm => (key::realm(realm), OF_REALM.as_slice(), STEP_MODULES),
         };
         let mut commit = Commit::default();
         for keyspace in keyspaces {
-            let room = STEP_ROWS - commit.changes().len();
+            let room = most - commit.changes().len();
             for row in self.store.scan(*keyspace, key::prefixed(prefix.clone())).take(room) {
                 commit.delete(*keyspace, row?.0.to_vec());
             }

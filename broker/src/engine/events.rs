@@ -5,6 +5,7 @@ use super::Engine;
 use super::state::Subscription;
 use crate::domain::circuit::Circuit;
 use crate::domain::digest::Digest;
+use crate::domain::id::RealmId;
 use crate::domain::name::Name;
 use crate::domain::time::Timestamp;
 
@@ -17,6 +18,8 @@ pub struct Event {
     pub subscription: Name,
     /// What.
     pub kind: EventKind,
+    /// In which realm.
+    pub realm: RealmId,
 }
 
 /// What happened.
@@ -58,7 +61,7 @@ impl EventKind {
 impl Subscription {
     /// What changed of it since it was last written, where that is worth an event.
     pub(super) fn events(&mut self, now: Timestamp, events: &mut Vec<Event>) {
-        let event = |kind| Event { at: now, subscription: self.row.name.clone(), kind };
+        let event = |kind| Event { at: now, subscription: self.row.name.clone(), kind, realm: self.realm };
         if self.announced != self.row.active_revision {
             let (revision, digest) = (self.row.active_revision, self.revision.digest);
             let name = self.revision.name.clone();

@@ -10,6 +10,7 @@
 //!                     `------------- asks to the policies -------------'   (answers come back as a command)
 //! ```
 
+mod audit;
 mod browse;
 mod command;
 mod control;
@@ -17,6 +18,7 @@ mod dead_letters;
 mod decide;
 mod dedup;
 mod delete;
+mod directory;
 mod events;
 mod expire;
 mod forward;
@@ -27,6 +29,7 @@ mod policies;
 mod publish;
 mod pull;
 mod quota;
+mod realms;
 mod recent;
 mod record;
 mod recover;
@@ -34,6 +37,7 @@ mod settle;
 mod shadow;
 mod state;
 mod subscriptions;
+mod tokens;
 mod topics;
 mod trim;
 mod window;
@@ -45,6 +49,8 @@ use std::time::Duration;
 use foldhash::HashMap;
 use tokio::sync::oneshot;
 
+use crate::domain::access::TokenId;
+use crate::domain::audit::AuditEntry;
 use crate::domain::dedup::Fingerprint;
 use crate::domain::delivery::Delivery;
 use crate::domain::id::{BacklogId, MessageId, RealmId, Sequence, SubscriptionId, TopicId};
@@ -54,20 +60,24 @@ use crate::domain::quota::{Quota, Usage};
 use crate::domain::receipt::Secret;
 use crate::domain::time::Timestamp;
 use crate::store::key::Owner;
-use crate::store::row::{DedupRow, Row as _};
+use crate::store::row::{AuditHead, DedupRow, RealmRow, Row as _, TokenRow};
 use crate::store::{Commit, Keyspace, Store, StoreError, key};
 
+pub use audit::{AuditChecked, AuditList, AuditPlace, AuditQuery};
 pub use command::*;
 pub use decide::{Ask, Token, Verdict};
+pub use directory::Directory;
 pub use events::{Event, EventKind};
 use forward::Outbox;
 use order::KeyHash;
 use pull::Budget;
+pub use realms::{PutRealm, RealmView};
 use recent::Recent;
-pub use recover::StandardPolicy;
+pub use recover::{BROKER, StandardPolicy};
 use settle::Nacks;
 pub use shadow::{Difference, ShadowAsk, ShadowStats, ShadowVerdict};
 use state::{Place, Subscription, Topic};
+pub use tokens::{NewToken, Rotation, TokenChange, TokenView};
 
 /// Whether an answer waits for the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -137,6 +147,17 @@ pub struct Engine {
     usage: HashMap<RealmId, Usage>,
     /// How much each realm may keep.
     realm_quota: Quota,
+    realms: BTreeMap<RealmId, Arc<RealmRow>>,
+    realm_names: BTreeMap<Name, RealmId>,
+    tokens: BTreeMap<(RealmId, TokenId), Arc<TokenRow>>,
+    next_realm: u32,
+    next_token: u32,
+    /// Realms and tokens as far as they are durable.
+    directory: Arc<Directory>,
+    audit: AuditHead,
+    /// What the audit log is to tell of the command at hand, if it is accepted.
+    telling: Option<AuditEntry>,
+    accepted: bool,
 }
 
 /// An answer on its way.
@@ -183,13 +204,15 @@ impl Engine {
         match command {
             Command::PutTopic(realm, request, reply) => self.put_topic(realm, request, reply),
             Command::GetTopic(realm, name, reply) => self.get_topic(realm, &name, reply),
-            Command::ListTopics(realm, page, reply) => self.list_topics(realm, &page, reply),
+            Command::ListTopics(realm, page, among, reply) => self.list_topics(realm, &page, &among, reply),
             Command::DeleteTopic(realm, name, reply) => self.delete_topic(realm, &name, reply),
             Command::PutSubscription(realm, request, reply) => {
                 return self.put_subscription(realm, *request, reply);
             }
             Command::GetSubscription(realm, name, reply) => self.get_subscription(realm, &name, reply),
-            Command::ListSubscriptions(realm, page, reply) => self.list_subscriptions(realm, &page, reply),
+            Command::ListSubscriptions(realm, page, among, reply) => {
+                self.list_subscriptions(realm, &page, &among, reply);
+            }
             Command::DeleteSubscription(realm, name, reply) => {
                 self.delete_subscription(realm, &name, reply);
             }
@@ -231,6 +254,20 @@ impl Engine {
             Command::Browse(realm, request, reply) => return self.browse(realm, &request, reply),
             Command::Peek(realm, request, reply) => return self.peek(realm, &request, reply),
             Command::Drain(reply) => self.drain(reply),
+            Command::PutRealm(request, reply) => self.put_realm(request, reply),
+            Command::GetRealm(name, reply) => self.get_realm(&name, reply),
+            Command::ListRealms(page, reply) => self.list_realms(&page, reply),
+            Command::DeleteRealm(name, reply) => self.delete_realm(&name, reply),
+            Command::CreateToken(realm, request, reply) => self.create_token(realm, *request, reply),
+            Command::GetToken(realm, id, reply) => self.get_token(realm, id, reply),
+            Command::ListTokens(realm, page, reply) => self.list_tokens(realm, &page, reply),
+            Command::ChangeToken(realm, id, change, reply) => self.change_token(realm, id, *change, reply),
+            Command::RotateToken(realm, id, rotation, reply) => self.rotate_token(realm, id, rotation, reply),
+            Command::DeleteToken(realm, id, reply) => self.delete_token(realm, id, reply),
+            Command::Audited(told) => return self.audited(told.0, told.1),
+            Command::Audit(entry, reply) => return self.audit(*entry, reply),
+            Command::ListAudit(query, reply) => return self.list_audit(&query, reply),
+            Command::CheckAudit(from, reply) => return self.check_audit(from, reply),
         }
         Ok(())
     }
@@ -243,8 +280,8 @@ impl Engine {
             match owner {
                 Owner::Topic(id) => self.tick_topic(id)?,
                 Owner::Subscription(id) => self.tick_subscription(id)?,
-                // Nothing of a backlog happens by itself.
-                Owner::Backlog(_) => {}
+                // Nothing of them happens by itself.
+                Owner::Backlog(_) | Owner::Realm => {}
             }
         }
         // What the timers changed has to be there for those who read rows.
@@ -335,6 +372,7 @@ impl Engine {
 
     /// Answers once everything changed so far is durable.
     fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, answer: Result<T, Refusal>) {
+        self.accepted = answer.is_ok();
         self.answers.push(Box::new(move || {
             // The one who asked may have gone; what was done stays done.
             _ = reply.send(answer);

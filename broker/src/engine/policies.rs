@@ -7,6 +7,7 @@ use super::events::{Event, EventKind};
 use super::recover::{BUILT_IN, put_module};
 use super::state::Subscription;
 use super::{Engine, Reply, or_refuse};
+use crate::domain::audit::Action;
 use crate::domain::decision::Fault;
 use crate::domain::digest::Digest;
 use crate::domain::id::{RealmId, SubscriptionId};
@@ -212,8 +213,9 @@ impl Engine {
             },
         }
         self.pending.push(commit);
+        self.tell_of_broker(realm, Action::PolicyQuarantine, &name, format!("revision {broken}: {fault}"))?;
         let kind = EventKind::PolicyQuarantined { revision: broken, fault: fault.to_string() };
-        self.events.push(Event { at: now, subscription: name.clone(), kind });
+        self.events.push(Event { at: now, subscription: name.clone(), kind, realm });
         self.changed_subscriptions.insert(id);
         tracing::warn!(subscription = %name, revision = broken, %fault, "policy quarantined");
         Ok(())

@@ -1,9 +1,11 @@
 //! Opening: what is on disk becomes what is in memory, without reading what may wait there in millions.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::directory::Directory;
 use super::forward::Outbox;
 use super::recent::Recent;
 use super::settle::Nacks;
@@ -14,10 +16,13 @@ use super::{Durability, Engine, RECENT_BYTES, RECENT_WAITING_BYTES, TRIM_EVERY};
 use crate::domain::delivery::{Delivery, State};
 use crate::domain::digest::Digest;
 use crate::domain::id::{RealmId, SubscriptionId, TopicId};
+use crate::domain::name::Name;
 use crate::domain::quota::Quota;
 use crate::domain::receipt::Secret;
 use crate::domain::time::Timestamp;
-use crate::store::row::{CursorRow, HeadRow, RevisionRow, Row as _, SubscriptionRow, TopicRow};
+use crate::store::row::{
+    AuditHead, CursorRow, HeadRow, RealmRow, RevisionRow, Row as _, SubscriptionRow, TopicRow,
+};
 use crate::store::{Commit, Keyspace, Store, StoreError, key};
 
 /// The policy that decides where no other was uploaded.
@@ -55,12 +60,11 @@ impl StandardPolicy {
 }
 
 /// Who made a revision that nobody asked for.
-pub(super) const BROKER: &str = "broker";
+pub const BROKER: &str = "broker";
 /// The size of a revision that is the built-in policy, of this build or an earlier one.
 pub(super) const BUILT_IN: u64 = 0;
 const SECRET: &[u8] = b"secret";
 const COUNTERS: &[u8] = b"counters";
-const DEFAULT_REALM: RealmId = RealmId(0);
 /// A piece of a module: it fits a commit with room to spare.
 const CHUNK_BYTES: usize = 512 * 1024;
 
@@ -113,14 +117,31 @@ impl Engine {
             remembered: foldhash::HashMap::default(),
             usage: foldhash::HashMap::default(),
             realm_quota: Quota::default(),
+            realms: BTreeMap::new(),
+            realm_names: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            next_realm: RealmId::DEFAULT.0 + 1,
+            next_token: 1,
+            directory: Arc::default(),
+            audit: AuditHead::EMPTY,
+            telling: None,
+            accepted: false,
         };
         engine.begin()?;
+        engine.load_registry()?;
+        engine.load_audit()?;
+        engine.keep_standard()?;
         engine.load_topics()?;
         engine.load_subscriptions()?;
         for row in engine.store.scan(Keyspace::Doomed, key::everything()) {
             engine.doomed.extend(key::read_doomed(&row?.0));
         }
         Ok(engine)
+    }
+
+    /// Realms and tokens, for the edge that lets requests in.
+    pub fn directory(&self) -> Arc<Directory> {
+        Arc::clone(&self.directory)
     }
 
     /// The key of receipts, for the edge that opens and seals them.
@@ -137,7 +158,9 @@ impl Engine {
             }
             None => {
                 commit.put(Keyspace::Meta, SECRET.to_vec(), self.secret.0.to_vec());
-                commit.put(Keyspace::Realms, key::realm(DEFAULT_REALM), b"default".to_vec());
+                let name = Name::new("default").map_err(|_| damaged("the default realm"))?;
+                let row = RealmRow { name, created_at: self.now, rate: None };
+                commit.put(Keyspace::Realms, key::realm(RealmId::DEFAULT), row.encode());
             }
         }
         if let Some(bytes) = self.store.get(Keyspace::Meta, COUNTERS)? {
@@ -149,14 +172,17 @@ impl Engine {
             self.next_subscription = number(1)?;
             self.next_backlog = number(2)?;
         }
-        // Revisions name their module by digest: this broker's standard policy must outlive its upgrade.
+        self.store.apply(&[commit])
+    }
+
+    /// Revisions name their module by digest: this broker's standard policy must outlive its upgrade, in each realm.
+    fn keep_standard(&mut self) -> Result<(), StoreError> {
         let digest = self.standard.digest;
-        let known = self.store.get(Keyspace::Modules, &key::module(DEFAULT_REALM, &digest, 0))?;
-        let mut commits = vec![commit];
-        if known.is_none() {
-            commits.extend(put_module(DEFAULT_REALM, digest, &self.standard.bytes));
+        for realm in self.realms.keys() {
+            if self.store.get(Keyspace::Modules, &key::module(*realm, &digest, 0))?.is_none() {
+                self.store.apply(&put_module(*realm, digest, &self.standard.bytes))?;
+            }
         }
-        self.store.apply(&commits)?;
         self.store.sync()
     }
 

@@ -12,6 +12,7 @@ use super::state::{Subscription, Turn};
 use super::topics::behind;
 use super::window::Window;
 use super::{Engine, Reply, or_refuse};
+use crate::domain::access::Patterns;
 use crate::domain::bucket::Bucket;
 use crate::domain::id::{BacklogId, RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::limits::MAX_SUBSCRIPTIONS_PER_TOPIC;
@@ -161,11 +162,14 @@ impl Engine {
         &mut self,
         realm: RealmId,
         page: &Page<Name>,
+        among: &Patterns,
         reply: Reply<Listed<SubscriptionView>>,
     ) {
         let names = self.subscription_names.range(behind(realm, page.after.as_ref()));
-        let mut found =
-            names.take_while(|((of, _), _)| *of == realm).filter_map(|(_, id)| self.subscription_view(*id));
+        let mut found = names
+            .take_while(|((of, _), _)| *of == realm)
+            .filter(|((_, name), _)| among.allow(name))
+            .filter_map(|(_, id)| self.subscription_view(*id));
         let items = found.by_ref().take(page.limit).collect();
         let more = found.next().is_some();
         self.answer(reply, Ok(Listed { items, more }));

@@ -6,6 +6,7 @@ use super::command::{Listed, Page, Put, PutTopic, Refusal, TopicView};
 use super::state::Topic;
 use super::window::Window;
 use super::{Engine, Reply, or_refuse};
+use crate::domain::access::Patterns;
 use crate::domain::id::{RealmId, TopicId};
 use crate::domain::limits::MAX_TOPICS;
 use crate::domain::name::Name;
@@ -36,7 +37,8 @@ impl Engine {
     }
 
     fn create_topic(&mut self, realm: RealmId, request: &PutTopic) -> Result<TopicId, Refusal> {
-        if self.topics.len() >= MAX_TOPICS {
+        self.expect_realm(realm)?;
+        if self.topics_of(realm).count() >= MAX_TOPICS {
             return Err(Refusal::LimitReached { what: "topics", limit: MAX_TOPICS });
         }
         let id = TopicId(self.next_topic);
@@ -67,10 +69,19 @@ impl Engine {
         self.answer(reply, found);
     }
 
-    pub(super) fn list_topics(&mut self, realm: RealmId, page: &Page<Name>, reply: Reply<Listed<TopicView>>) {
+    pub(super) fn list_topics(
+        &mut self,
+        realm: RealmId,
+        page: &Page<Name>,
+        among: &Patterns,
+        reply: Reply<Listed<TopicView>>,
+    ) {
         let names = self.topic_names.range(behind(realm, page.after.as_ref()));
-        let mut found =
-            names.take_while(|((of, _), _)| *of == realm).filter_map(|(_, id)| self.topics.get(id)).map(view);
+        let mut found = names
+            .take_while(|((of, _), _)| *of == realm)
+            .filter(|((_, name), _)| among.allow(name))
+            .filter_map(|(_, id)| self.topics.get(id))
+            .map(view);
         let items = found.by_ref().take(page.limit).collect();
         let more = found.next().is_some();
         self.answer(reply, Ok(Listed { items, more }));

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http_body_util::channel::{Channel, Sender};
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{May, need};
 use super::body::Format;
 use super::candidate::{Candidate, Ready, Trial, trial};
 use super::error::ItemError;
@@ -19,6 +19,7 @@ use super::simulate::{PolicyBody, SpreadBody, known, policy_body};
 use super::wire::{JsonPayload, WireDuration, WireTime};
 use super::{App, ErrorCode, Problem};
 use crate::domain::decision::{Decision, Fault};
+use crate::domain::id::RealmId;
 use crate::domain::limits::MAX_RECORD_FAILURES;
 use crate::domain::name::Name;
 use crate::engine::{Command, Page, SubscriptionView};
@@ -106,12 +107,13 @@ enum Line<'a> {
 
 pub(super) async fn backtest(
     State(app): State<App>,
+    caller: May<need::Policies>,
     Path(subscription): Path<String>,
     format: Format,
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, Problem> {
-    let view = known(&app, &subscription).await?;
+    let view = known(&app, &caller, &subscription).await?;
     let (candidate, last) = match trial::<BacktestQuery, BacktestBody>(request).await? {
         Trial::Module(candidate, query) => (candidate, query.last),
         Trial::Body(body) => (Candidate::Revision { number: body.revision, params: body.params }, body.last),
@@ -121,9 +123,10 @@ pub(super) async fn backtest(
         let detail = format!("last must be from 1 to {MAX_RECORD_FAILURES}");
         return Err(Problem::new(ErrorCode::InvalidBody, detail));
     }
-    let ready = candidate.ready(&app, &view.row.name).await?;
+    let ready = candidate.ready(&app, &caller, &view.row.name).await?;
     let known = view.cursor.recorded.saturating_sub(view.cursor.recorded_from);
-    let run = Run { app, of: u64::from(last).min(known), last: u64::from(last), view, ready };
+    let run =
+        Run { app, realm: caller.realm, of: u64::from(last).min(known), last: u64::from(last), view, ready };
     let lines =
         headers.get(header::ACCEPT).is_some_and(|it| it.as_bytes().starts_with(b"application/x-ndjson"));
     if !lines {
@@ -153,6 +156,7 @@ async fn send(sender: &mut Sender<Bytes>, line: &Line<'_>) -> Result<(), Problem
 /// A backtest under way. It ends when nobody waits for it.
 struct Run {
     app: App,
+    realm: RealmId,
     view: SubscriptionView,
     ready: Ready,
     last: u64,
@@ -170,7 +174,7 @@ impl Run {
             let left = usize::try_from(self.last - backtest.done()).unwrap_or(usize::MAX);
             let page = Page { after, limit: left.min(PIECE) };
             let name = self.view.row.name.clone();
-            let listed = broker.call(|reply| Command::ListRecorded(REALM, name, page, reply)).await?;
+            let listed = broker.call(|reply| Command::ListRecorded(self.realm, name, page, reply)).await?;
             after = listed.items.last().map(|view| view.failure.number);
             backtest = broker
                 .trials()

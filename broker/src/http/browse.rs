@@ -4,13 +4,14 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{May, need};
 use super::body::Format;
 use super::messages::{DeliveryAnswer, delivery};
 use super::query::{Asked, cursor, page};
 use super::shape::{ListBody, MessageBody, PayloadAs, message_body};
-use super::wire::{moment, name};
+use super::wire::moment;
 use super::{App, ErrorCode, Problem};
+use crate::domain::audit::Action;
 use crate::domain::id::Sequence;
 use crate::domain::settings::Start;
 use crate::engine::{Browse, Command, Peek};
@@ -45,6 +46,7 @@ struct PeekedAnswer<'a> {
 /// The messages that a topic holds, in the order they were published.
 pub(super) async fn browse(
     State(app): State<App>,
+    caller: May<need::Inspect>,
     Path(topic): Path<String>,
     Asked(query): Asked<BrowseQuery>,
     format: Format,
@@ -59,28 +61,39 @@ pub(super) async fn browse(
         }
     };
     let page = page(query.limit, query.cursor.as_deref(), |text| text.parse().ok())?;
-    let request = Browse { topic: name("topic", &topic)?, from, page };
-    let listed = app.broker.call(|reply| Command::Browse(REALM, request, reply)).await?;
+    let request = Browse { topic: caller.topic(&topic)?, from, page };
+    let payload_as = caller.shown(query.payload_as);
+    if payload_as != PayloadAs::None {
+        let entry = caller.does(Action::PayloadRead, format!("messages of topic {}", request.topic));
+        app.broker.call(|reply| Command::Audit(Box::new(entry), reply)).await?;
+    }
+    let listed = app.broker.call(|reply| Command::Browse(caller.realm, request, reply)).await?;
     let next = listed.items.last().filter(|_| listed.more).map(|last| cursor(last.id.sequence));
     let items = listed.items.iter();
-    let items =
-        items.map(|it| message_body(it.id, &it.topic, &it.message, query.payload_as, format)).collect();
+    let items = items.map(|it| message_body(it.id, &it.topic, &it.message, payload_as, format)).collect();
     Ok(format.ok(&ListBody { items, next }))
 }
 
 /// What a subscription has yet to settle, and how each stands, in the order of its topic.
 pub(super) async fn peek(
     State(app): State<App>,
+    caller: May<need::Inspect>,
     Path(subscription): Path<String>,
     Asked(query): Asked<PeekQuery>,
     format: Format,
 ) -> Result<Response, Problem> {
     let page = page(query.limit, query.cursor.as_deref(), |text| text.parse().ok())?;
-    let request = Peek { subscription: name("subscription", &subscription)?, page };
-    let peeks = app.broker.call(|reply| Command::Peek(REALM, request, reply)).await?;
+    let request = Peek { subscription: caller.subscription(&subscription)?, page };
+    let payload_as = caller.shown(query.payload_as);
+    if payload_as != PayloadAs::None {
+        let entry =
+            caller.does(Action::PayloadRead, format!("messages of subscription {}", request.subscription));
+        app.broker.call(|reply| Command::Audit(Box::new(entry), reply)).await?;
+    }
+    let peeks = app.broker.call(|reply| Command::Peek(caller.realm, request, reply)).await?;
     let items = peeks.items.iter().map(|peeked| {
         let it = &peeked.message;
-        let message = message_body(it.id, &it.topic, &it.message, query.payload_as, format);
+        let message = message_body(it.id, &it.topic, &it.message, payload_as, format);
         PeekedAnswer { message, delivery: delivery(peeked.delivery.clone()) }
     });
     Ok(format.ok(&ListBody { items: items.collect(), next: peeks.next.map(cursor) }))

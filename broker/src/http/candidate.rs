@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 
-use super::auth::REALM;
+use super::auth::Caller;
 use super::body::{parse, read, spoken};
 use super::policies::{params_text, upload_params};
 use super::wire::JsonPayload;
@@ -107,7 +107,12 @@ impl Candidate {
     ///
     /// # Errors
     /// What an upload of it would be refused for; [`ErrorCode::RevisionNotFound`].
-    pub(super) async fn ready(self, app: &App, subscription: &Name) -> Result<Ready, Problem> {
+    pub(super) async fn ready(
+        self,
+        app: &App,
+        caller: &Caller,
+        subscription: &Name,
+    ) -> Result<Ready, Problem> {
         let programs = app.broker.programs();
         match self {
             Self::Module { bytes, params } => {
@@ -118,12 +123,13 @@ impl Candidate {
             }
             Self::Revision { number, params } => {
                 let name = subscription.clone();
-                let view = app.broker.call(|reply| Command::GetPolicy(REALM, name, number, reply)).await?;
+                let view =
+                    app.broker.call(|reply| Command::GetPolicy(caller.realm, name, number, reply)).await?;
                 let given = params.map(|params| params_text(&params.0)).transpose()?;
                 let params = given.unwrap_or_else(|| view.row.params.clone());
                 let revision = (params == view.row.params).then_some(view.number);
                 let digest = view.row.digest;
-                let module = app.broker.call(|reply| Command::GetModule(REALM, digest, reply)).await?;
+                let module = app.broker.call(|reply| Command::GetModule(caller.realm, digest, reply)).await?;
                 let bytes = Bytes::from(module.clone());
                 let tried = programs.rehearse(digest, Some(module), params.clone()).await;
                 let (program, rehearsal) = tried.ok_or(Refusal::ShuttingDown)??;

@@ -4,11 +4,11 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{May, need};
 use super::body::{Format, Given};
 use super::subscriptions::{WireStart, answer};
-use super::wire::name;
 use super::{App, ErrorCode, Problem};
+use crate::domain::audit::Action;
 use crate::domain::limits::MAX_PAUSE_REASON_BYTES;
 use crate::engine::{Command, Pause, Seek, Sought};
 
@@ -37,6 +37,7 @@ struct SoughtAnswer {
 
 pub(super) async fn pause(
     State(app): State<App>,
+    caller: May<need::Topics>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<PauseBody>,
@@ -45,43 +46,50 @@ pub(super) async fn pause(
         let detail = format!("reason: at most {MAX_PAUSE_REASON_BYTES} bytes");
         return Err(Problem::new(ErrorCode::InvalidBody, detail));
     }
-    let subscription = name("subscription", &subscription)?;
-    let by = app.access.caller().to_owned();
+    let subscription = caller.subscription(&subscription)?;
+    let by = caller.name().to_owned();
     let request = Pause { subscription, reason: body.reason, by };
-    let view = app.broker.call(|reply| Command::Pause(REALM, request, reply)).await?;
+    let entry = caller.does(Action::SubscriptionPause, &request.subscription).with(request.reason.as_str());
+    let view = app.broker.audited(entry, |reply| Command::Pause(caller.realm, request, reply)).await?;
     Ok(format.ok(&answer(view, format)))
 }
 
 pub(super) async fn resume(
     State(app): State<App>,
+    caller: May<need::Topics>,
     Path(subscription): Path<String>,
     format: Format,
     Given(Nothing {}): Given<Nothing>,
 ) -> Result<Response, Problem> {
-    let name = name("subscription", &subscription)?;
-    let view = app.broker.call(|reply| Command::Resume(REALM, name, reply)).await?;
+    let name = caller.subscription(&subscription)?;
+    let entry = caller.does(Action::SubscriptionResume, &name);
+    let view = app.broker.audited(entry, |reply| Command::Resume(caller.realm, name, reply)).await?;
     Ok(format.ok(&answer(view, format)))
 }
 
 pub(super) async fn seek(
     State(app): State<App>,
+    caller: May<need::Topics>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<SeekBody>,
 ) -> Result<Response, Problem> {
-    let request = Seek { subscription: name("subscription", &subscription)?, to: body.to.check("to")? };
-    let sought = app.broker.call(|reply| Command::Seek(REALM, request, reply)).await?;
+    let request = Seek { subscription: caller.subscription(&subscription)?, to: body.to.check("to")? };
+    let entry = caller.does(Action::SubscriptionSeek, &request.subscription);
+    let sought = app.broker.audited(entry, |reply| Command::Seek(caller.realm, request, reply)).await?;
     Ok(format.ok(&SoughtAnswer::from(sought)))
 }
 
 pub(super) async fn purge(
     State(app): State<App>,
+    caller: May<need::Topics>,
     Path(subscription): Path<String>,
     format: Format,
     Given(Nothing {}): Given<Nothing>,
 ) -> Result<Response, Problem> {
-    let name = name("subscription", &subscription)?;
-    let sought = app.broker.call(|reply| Command::Purge(REALM, name, reply)).await?;
+    let name = caller.subscription(&subscription)?;
+    let entry = caller.does(Action::SubscriptionPurge, &name);
+    let sought = app.broker.audited(entry, |reply| Command::Purge(caller.realm, name, reply)).await?;
     Ok(format.ok(&SoughtAnswer::from(sought)))
 }
 

@@ -5,14 +5,15 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{Caller, May, need};
 use super::body::Format;
 use super::query::{Asked, cursor, page};
 use super::shape::{HistoryBody, ListBody, MessageBody, PayloadAs, history_body, message_body, queue_name};
 use super::wire::{WireTime, map, name};
 use super::{App, ErrorCode, Problem};
+use crate::domain::audit::Action;
 use crate::domain::id::DeadLetterId;
-use crate::engine::{Command, DeadLetterQuery, DeadLetterView};
+use crate::engine::{Command, DeadLetterQuery, DeadLetterView, Refusal};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -72,6 +73,7 @@ fn labels<S: serde::Serializer>(pairs: &Vec<(String, String)>, serializer: S) ->
 
 pub(super) async fn list(
     State(app): State<App>,
+    caller: May<need::DeadLetters>,
     Asked(query): Asked<ListQuery>,
     format: Format,
 ) -> Result<Response, Problem> {
@@ -88,12 +90,13 @@ pub(super) async fn list(
     }
     let subscription = query.subscription.as_deref().or(of);
     let request = DeadLetterQuery {
-        subscription: subscription.map(|text| name("subscription", text)).transpose()?,
+        subscription: subscription.map(|text| caller.subscription(text)).transpose()?,
         queue: queue.map(|text| name("queue", text)).transpose()?,
         class: query.class,
         page: page(query.limit, query.cursor.as_deref(), |text| DeadLetterId::parse(text).ok())?,
+        among: caller.subscriptions(),
     };
-    let listed = app.broker.call(|reply| Command::ListDeadLetters(REALM, request, reply)).await?;
+    let listed = app.broker.call(|reply| Command::ListDeadLetters(caller.realm, request, reply)).await?;
     let next = listed.next.map(cursor);
     let items = listed.items.into_iter().map(|view| summary(&view)).collect();
     Ok(format.ok(&ListBody { items, next }))
@@ -101,15 +104,21 @@ pub(super) async fn list(
 
 pub(super) async fn get(
     State(app): State<App>,
+    caller: May<need::DeadLetters>,
     Path(id): Path<String>,
     Asked(query): Asked<GetQuery>,
     format: Format,
 ) -> Result<Response, Problem> {
     let id = dead_letter_id(&id)?;
-    let view = app.broker.call(|reply| Command::GetDeadLetter(REALM, id, reply)).await?;
+    let view = visible(&app, &caller, id).await?;
+    let payload_as = caller.shown(query.payload_as);
+    if payload_as != PayloadAs::None {
+        let entry = caller.does(Action::PayloadRead, id).with(view.subscription.as_str());
+        app.broker.call(|reply| Command::Audit(Box::new(entry), reply)).await?;
+    }
     let answer = DeadLetterAnswer {
         summary: summary(&view),
-        message: message_body(view.message_id, &view.topic, &view.row.message, query.payload_as, format),
+        message: message_body(view.message_id, &view.topic, &view.row.message, payload_as, format),
         timeline: history_body(view.subscription.as_str(), view.row.delivery.clone()),
     };
     Ok(format.ok(&answer))
@@ -117,19 +126,36 @@ pub(super) async fn get(
 
 pub(super) async fn replay(
     State(app): State<App>,
+    caller: May<need::DeadLetters>,
     Path(id): Path<String>,
     format: Format,
 ) -> Result<Response, Problem> {
     let id = dead_letter_id(&id)?;
-    let replayed = app.broker.call(|reply| Command::ReplayDeadLetter(REALM, id, reply)).await?;
+    let view = visible(&app, &caller, id).await?;
+    let entry = caller.does(Action::DeadLetterReplay, id).with(view.subscription.as_str());
+    let replayed =
+        app.broker.audited(entry, |reply| Command::ReplayDeadLetter(caller.realm, id, reply)).await?;
     let message_id = replayed.message_id.to_string();
     Ok(format.ok(&ReplayAnswer { message_id, replays: replayed.replays }))
 }
 
-pub(super) async fn discard(State(app): State<App>, Path(id): Path<String>) -> Result<Response, Problem> {
+pub(super) async fn discard(
+    State(app): State<App>,
+    caller: May<need::DeadLetters>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
     let id = dead_letter_id(&id)?;
-    app.broker.call(|reply| Command::DiscardDeadLetter(REALM, id, reply)).await?;
+    let view = visible(&app, &caller, id).await?;
+    let entry = caller.does(Action::DeadLetterDiscard, id).with(view.subscription.as_str());
+    app.broker.audited(entry, |reply| Command::DiscardDeadLetter(caller.realm, id, reply)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// The dead letter, if it exists for the caller. It stays with its subscription, so what is found here holds.
+async fn visible(app: &App, caller: &Caller, id: DeadLetterId) -> Result<DeadLetterView, Problem> {
+    let view = app.broker.call(|reply| Command::GetDeadLetter(caller.realm, id, reply)).await?;
+    let exists = caller.subscriptions().allow(&view.subscription);
+    if exists { Ok(view) } else { Err(Refusal::DeadLetterNotFound.into()) }
 }
 
 fn dead_letter_id(text: &str) -> Result<DeadLetterId, Problem> {

@@ -18,6 +18,8 @@ pub enum ErrorCode {
     DeadLetterNotFound,
     /// The id of the publisher's was given to a message with another payload.
     DedupConflict,
+    /// The token lacks the scope that this needs.
+    Forbidden,
     /// The broker failed; its log says how.
     Internal,
     /// An attribute's name or value, or their number, is not allowed.
@@ -78,6 +80,10 @@ pub enum ErrorCode {
     PolicyTooLarge,
     /// The topic or the realm keeps as much as it may.
     QuotaExceeded,
+    /// The token or its realm asks more often than it may.
+    RateLimited,
+    /// The realm still has topics, or is the default one.
+    RealmInUse,
     /// There is no such realm.
     RealmNotFound,
     /// There is no such recorded failure, or it is gone.
@@ -98,6 +104,12 @@ pub enum ErrorCode {
     StaleReceipt,
     /// There is no such subscription.
     SubscriptionNotFound,
+    /// The realm has a token of this name already.
+    TokenExists,
+    /// There is no such token.
+    TokenNotFound,
+    /// Too many wrong tokens came from this address.
+    TooManyFailedLogins,
     /// Too many clients listen to events.
     TooManyListeners,
     /// Too many streams are open.
@@ -128,6 +140,7 @@ impl ErrorCode {
             Self::BodyTooLarge => "body_too_large",
             Self::DeadLetterNotFound => "dead_letter_not_found",
             Self::DedupConflict => "dedup_conflict",
+            Self::Forbidden => "forbidden",
             Self::Internal => "internal",
             Self::InvalidAttribute => "invalid_attribute",
             Self::InvalidBody => "invalid_body",
@@ -158,6 +171,8 @@ impl ErrorCode {
             Self::PolicyChanged => "policy_changed",
             Self::PolicyTooLarge => "policy_too_large",
             Self::QuotaExceeded => "quota_exceeded",
+            Self::RateLimited => "rate_limited",
+            Self::RealmInUse => "realm_in_use",
             Self::RealmNotFound => "realm_not_found",
             Self::RecordNotFound => "record_not_found",
             Self::RequestTimeout => "request_timeout",
@@ -168,6 +183,9 @@ impl ErrorCode {
             Self::ShuttingDown => "shutting_down",
             Self::StaleReceipt => "stale_receipt",
             Self::SubscriptionNotFound => "subscription_not_found",
+            Self::TokenExists => "token_exists",
+            Self::TokenNotFound => "token_not_found",
+            Self::TooManyFailedLogins => "too_many_failed_logins",
             Self::TooManyListeners => "too_many_listeners",
             Self::TooManyStreams => "too_many_streams",
             Self::TooManyTrials => "too_many_trials",
@@ -198,6 +216,7 @@ impl ErrorCode {
             | Self::InvalidReceipt
             | Self::InvalidScenario => StatusCode::BAD_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
+            Self::Forbidden => StatusCode::FORBIDDEN,
             Self::DeadLetterNotFound
             | Self::MessageNotFound
             | Self::NotFound
@@ -206,6 +225,7 @@ impl ErrorCode {
             | Self::RevisionNotFound
             | Self::ShadowNotFound
             | Self::SubscriptionNotFound
+            | Self::TokenNotFound
             | Self::TopicNotFound => StatusCode::NOT_FOUND,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
@@ -217,9 +237,11 @@ impl ErrorCode {
             | Self::NothingRecorded
             | Self::Outstanding
             | Self::PolicyChanged
+            | Self::RealmInUse
             | Self::RevisionQuarantined
             | Self::ShadowIsActive
             | Self::StaleReceipt
+            | Self::TokenExists
             | Self::TopicDiffers
             | Self::TopicInUse => StatusCode::CONFLICT,
             Self::BodyTooLarge | Self::MessageTooLarge | Self::PolicyTooLarge => {
@@ -230,6 +252,8 @@ impl ErrorCode {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             Self::QuotaExceeded
+            | Self::RateLimited
+            | Self::TooManyFailedLogins
             | Self::TooManyListeners
             | Self::TooManyStreams
             | Self::TooManyTrials
@@ -252,8 +276,10 @@ impl ErrorCode {
             Self::Internal
                 | Self::PolicyChanged
                 | Self::QuotaExceeded
+                | Self::RateLimited
                 | Self::RequestTimeout
                 | Self::ShuttingDown
+                | Self::TooManyFailedLogins
                 | Self::TooManyListeners
                 | Self::TooManyStreams
                 | Self::TooManyTrials
@@ -363,6 +389,10 @@ impl From<Refusal> for Problem {
             Refusal::ShuttingDown => ErrorCode::ShuttingDown,
             Refusal::DedupConflict(_) => ErrorCode::DedupConflict,
             Refusal::TopicFull { .. } | Refusal::RealmFull { .. } => ErrorCode::QuotaExceeded,
+            Refusal::RealmNotFound => ErrorCode::RealmNotFound,
+            Refusal::RealmInUse(_) | Refusal::DefaultRealm => ErrorCode::RealmInUse,
+            Refusal::TokenNotFound => ErrorCode::TokenNotFound,
+            Refusal::TokenExists(_) => ErrorCode::TokenExists,
         };
         Self::new(code, refusal.to_string())
     }

@@ -14,6 +14,7 @@ use http_body_util::channel::{Channel, Sender};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
+use super::auth::{Caller, May, need};
 use super::wire::WireTime;
 use super::{App, ErrorCode, Problem};
 use crate::domain::circuit::Circuit;
@@ -48,19 +49,23 @@ enum KindBody<'a> {
     Resumed {},
 }
 
-pub(super) async fn listen(State(app): State<App>, headers: HeaderMap) -> Result<Response, Problem> {
+pub(super) async fn listen(
+    State(app): State<App>,
+    caller: May<need::Look>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
     let full = |_| {
         let detail = format!("{MAX_LISTENERS} clients listen to events already");
         Problem::new(ErrorCode::TooManyListeners, detail)
     };
     let permit = Arc::clone(&app.listeners).try_acquire_owned().map_err(full)?;
-    let feed = app.broker.feed();
+    let feed = app.broker.feed(caller.realm);
     let next = match headers.get("last-event-id") {
         Some(last) => last.to_str().ok().and_then(|last| behind(last, &feed)).unwrap_or(1).min(feed.next()),
         None => feed.next(),
     };
     let (sender, body) = Channel::<Bytes, Infallible>::new(1);
-    tokio::spawn(tell(feed, next, sender));
+    tokio::spawn(tell(app, Caller::clone(&caller), feed, next, sender));
     // The place is given back as soon as the connection has gone, not when there is something to tell.
     let body = body.map_frame(move |frame| {
         _ = &permit;
@@ -81,7 +86,7 @@ fn behind(id: &str, feed: &Feed) -> Option<u64> {
         .then(|| number.parse().ok().map(|number: u64| number.saturating_add(1)))?
 }
 
-async fn tell(feed: Arc<Feed>, mut next: u64, mut sender: Sender<Bytes>) {
+async fn tell(app: App, caller: Caller, feed: Arc<Feed>, mut next: u64, mut sender: Sender<Bytes>) {
     // So that the head of the answer goes out at once.
     let mut chunk = ": events follow\n\n".to_owned();
     loop {
@@ -92,11 +97,16 @@ async fn tell(feed: Arc<Feed>, mut next: u64, mut sender: Sender<Bytes>) {
             Err(_) => chunk.push_str(": still here\n\n"),
             Ok(None) => return,
             Ok(Some(heard)) => {
+                // Whoever is let in no more hears no more.
+                let Some(caller) = caller.by_now(&app) else { return };
+                let among = caller.subscriptions();
                 if heard.missed > 0 {
                     chunk.push_str(&format!("event: missed\ndata: {{\"count\":{}}}\n\n", heard.missed));
                 }
                 for (number, event) in &heard.events {
-                    write(&mut chunk, &feed, *number, event);
+                    if among.allow(&event.subscription) {
+                        write(&mut chunk, &feed, *number, event);
+                    }
                     next = number + 1;
                 }
             }

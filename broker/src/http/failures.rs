@@ -5,12 +5,14 @@ use axum::response::Response;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::auth::REALM;
+use super::auth::{May, need};
 use super::body::Format;
 use super::query::{Asked, PageQuery, cursor};
 use super::shape::{FaultBody, ListBody};
-use super::wire::{WireDuration, WireTime, name};
+use super::wire::{WireDuration, WireTime};
 use super::{App, ErrorCode, Problem};
+use crate::domain::access::Scope;
+use crate::domain::audit::Action;
 use crate::domain::context::Context;
 use crate::domain::decision::{Answer, AnswerAction, Fault};
 use crate::engine::{Command, Page, RecordedView};
@@ -51,30 +53,42 @@ struct AnswerBody {
 
 pub(super) async fn list(
     State(app): State<App>,
+    caller: May<need::Policies>,
     Path(subscription): Path<String>,
     Asked(query): Asked<PageQuery>,
     format: Format,
 ) -> Result<Response, Problem> {
-    let subscription = name("subscription", &subscription)?;
+    let subscription = caller.subscription(&subscription)?;
     let page = query.page(|text| text.parse().ok())?;
-    let listed = app.broker.call(|reply| Command::ListRecorded(REALM, subscription, page, reply)).await?;
+    let listed =
+        app.broker.call(|reply| Command::ListRecorded(caller.realm, subscription, page, reply)).await?;
     Ok(format.ok(&ListBody::new(listed, |view| cursor(view.failure.number), answer)))
 }
 
 /// One of them, as a case for the policy's own `fixtures/`.
 pub(super) async fn fixture(
     State(app): State<App>,
+    caller: May<need::Policies>,
     Path((subscription, number)): Path<(String, String)>,
     format: Format,
 ) -> Result<Response, Problem> {
-    let subscription = name("subscription", &subscription)?;
+    let subscription = caller.subscription(&subscription)?;
     let unknown =
         || Problem::new(ErrorCode::RecordNotFound, "there is no such recorded failure, or it is gone");
     let number: u64 = number.parse().map_err(|_| unknown())?;
     let page = Page { after: Some(number.saturating_add(1)), limit: 1 };
-    let listed = app.broker.call(|reply| Command::ListRecorded(REALM, subscription, page, reply)).await?;
+    let listed =
+        app.broker.call(|reply| Command::ListRecorded(caller.realm, subscription, page, reply)).await?;
     let found = listed.items.into_iter().next().filter(|view| view.failure.number == number);
-    Ok(format.ok(&case(&found.ok_or_else(unknown)?)?))
+    let found = found.ok_or_else(unknown)?;
+    let context = &found.failure.context;
+    if context.message.payload.is_some() {
+        // Without what the policy was shown it would be another case.
+        caller.must(&[Scope::ReadPayload])?;
+        let entry = caller.does(Action::PayloadRead, context.message.id).with(context.subscription.as_str());
+        app.broker.call(|reply| Command::Audit(Box::new(entry), reply)).await?;
+    }
+    Ok(format.ok(&case(&found)?))
 }
 
 fn answer(view: RecordedView) -> RecordedAnswer {

@@ -4,14 +4,15 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::Serialize;
 
-use super::auth::REALM;
+use super::auth::{May, need};
 use super::body::Format;
 use super::query::Asked;
 use super::shape::{HistoryBody, MessageBody, PayloadAs, history_body, message_body, queue_name};
 use super::wire::WireTime;
 use super::{App, ErrorCode, Problem};
+use crate::domain::audit::Action;
 use crate::domain::id::MessageId;
-use crate::engine::{Command, DeliveryView, Stands};
+use crate::engine::{Command, DeliveryView, Refusal, Stands};
 use crate::store::row::Ending;
 
 #[derive(serde::Deserialize)]
@@ -51,16 +52,27 @@ struct DeadLetterAnswer {
 
 pub(super) async fn get(
     State(app): State<App>,
+    caller: May<need::Inspect>,
     Path(id): Path<String>,
     Asked(query): Asked<MessageQuery>,
     format: Format,
 ) -> Result<Response, Problem> {
     let id = MessageId::parse(&id)
         .map_err(|_| Problem::new(ErrorCode::InvalidId, "a message id is what publish and pull gave"))?;
-    let view = app.broker.call(|reply| Command::GetMessage(REALM, id, reply)).await?;
+    let view = app.broker.call(|reply| Command::GetMessage(caller.realm, id, reply)).await?;
+    if !caller.topics().allow(&view.topic) {
+        return Err(Refusal::MessageNotFound.into());
+    }
+    let payload_as = caller.shown(query.payload_as);
+    if payload_as != PayloadAs::None {
+        let entry = caller.does(Action::PayloadRead, id).with(view.topic.as_str());
+        app.broker.call(|reply| Command::Audit(Box::new(entry), reply)).await?;
+    }
+    let among = caller.subscriptions();
+    let deliveries = view.deliveries.into_iter().filter(|view| among.allow(&view.subscription));
     let answer = MessageAnswer {
-        message: message_body(view.id, &view.topic, &view.message, query.payload_as, format),
-        deliveries: view.deliveries.into_iter().map(delivery).collect(),
+        message: message_body(view.id, &view.topic, &view.message, payload_as, format),
+        deliveries: deliveries.map(delivery).collect(),
     };
     Ok(format.ok(&answer))
 }

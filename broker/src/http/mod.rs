@@ -3,6 +3,7 @@
 //! Handlers extract, call one verb of the broker and convert; they hold no rules. [`routes`] is the list of all
 //! routes, [`error`] of all errors, [`wire`] of the values that travel. Start with [`router`].
 
+mod audit;
 mod auth;
 mod backtest;
 mod body;
@@ -20,6 +21,7 @@ mod policies;
 mod publish;
 mod pull;
 mod query;
+mod realms;
 mod server;
 mod settle;
 mod shadow;
@@ -27,6 +29,8 @@ mod shape;
 pub(crate) mod simulate;
 mod stream;
 mod subscriptions;
+mod throttle;
+mod tokens;
 mod topics;
 mod trace;
 mod wire;
@@ -48,6 +52,7 @@ pub use auth::Access;
 pub use error::{ErrorCode, Problem};
 pub use server::Server;
 
+use self::throttle::Throttle;
 use crate::dispatch::Broker;
 
 /// What handlers share.
@@ -60,13 +65,15 @@ pub struct App {
     /// Room for those who listen to events.
     listeners: Arc<Semaphore>,
     streams: stream::Streams,
+    throttle: Arc<Throttle>,
 }
 
 impl App {
     /// Over a broker, for those whom `access` lets in.
     pub fn new(broker: Broker, access: Access) -> Self {
-        let streams = stream::Streams::default();
-        Self { broker, access: Arc::new(access), listeners: events::room(), streams }
+        let (access, throttle) = (Arc::new(access), Arc::default());
+        let (listeners, streams) = (events::room(), stream::Streams::default());
+        Self { broker, access, listeners, streams, throttle }
     }
 
     /// With streams that end after so long without a sign of their client.
@@ -139,6 +146,12 @@ fn routes() -> Router<App> {
         .route("/v1/dead-letters/{id}/replay", post(dead_letters::replay))
         .route("/v1/subscriptions/{subscription}/stream", get(stream::consume))
         .route("/v1/topics/{topic}/stream", get(stream::publish))
+        .route("/v1/realms", get(realms::list))
+        .route("/v1/realms/{realm}", put(realms::put).get(realms::get).delete(realms::delete))
+        .route("/v1/tokens", post(tokens::create).get(tokens::list))
+        .route("/v1/tokens/{id}", get(tokens::get).patch(tokens::patch).delete(tokens::delete))
+        .route("/v1/tokens/{id}/rotate", post(tokens::rotate))
+        .route("/v1/audit", get(audit::list))
 }
 
 /// A client that asks whether to send (`Expect`) has not begun: its body is not touched before a handler wants it.

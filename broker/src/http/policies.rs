@@ -5,13 +5,14 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{May, need};
 use super::body::{Format, Given, read};
 use super::candidate::Candidate;
 use super::query::{Asked, PageQuery, cursor};
 use super::shape::ListBody;
-use super::wire::{JsonOut, JsonPayload, WireTime, name};
+use super::wire::{JsonOut, JsonPayload, WireTime};
 use super::{App, ErrorCode, Problem};
+use crate::domain::audit::Action;
 use crate::domain::limits::{MAX_MODULE_BYTES, MAX_PARAMS_BYTES};
 use crate::engine::{Command, Refusal, RevisionView, Rollback, SetPolicy};
 use crate::policy::Description;
@@ -62,27 +63,30 @@ const PARAMS: &str = "broker-policy-params";
 
 pub(super) async fn put(
     State(app): State<App>,
+    caller: May<need::Policies>,
     Path(subscription): Path<String>,
     format: Format,
     request: Request,
 ) -> Result<Response, Problem> {
-    let subscription = name("subscription", &subscription)?;
+    let subscription = caller.subscription(&subscription)?;
     let params = upload_params(request.headers())?;
     // Before anything is compiled: whose policy is it to be?
     let known = subscription.clone();
-    app.broker.call(|reply| Command::GetPolicy(REALM, known, None, reply)).await?;
+    app.broker.call(|reply| Command::GetPolicy(caller.realm, known, None, reply)).await?;
     let (parts, body) = request.into_parts();
     let bytes = read(&parts.headers, body, MAX_MODULE_BYTES, ErrorCode::PolicyTooLarge).await?;
-    let ready = Candidate::Module { bytes, params }.ready(&app, &subscription).await?;
+    let ready = Candidate::Module { bytes, params }.ready(&app, &caller, &subscription).await?;
     let Description { summary, queues, .. } = ready.program.description().clone();
+    let digest = ready.program.digest();
     let request = Box::new(SetPolicy {
         subscription,
         module: Some(ready.module()),
         params: Some(ready.params),
         checked: None,
-        by: app.access.caller().to_owned(),
+        by: caller.name().to_owned(),
     });
-    let put = app.broker.call(|reply| Command::SetPolicy(REALM, request, reply)).await?;
+    let entry = caller.does(Action::PolicyPut, &request.subscription).with(digest.to_string());
+    let put = app.broker.audited(entry, |reply| Command::SetPolicy(caller.realm, request, reply)).await?;
     let exports = ["decide", "check", "describe"];
     Ok(format.put(put, |view| {
         let revision = revision_answer(view, format);
@@ -92,16 +96,17 @@ pub(super) async fn put(
 
 pub(super) async fn put_params(
     State(app): State<App>,
+    caller: May<need::Policies>,
     Path(subscription): Path<String>,
     format: Format,
     Given(params): Given<JsonPayload>,
 ) -> Result<Response, Problem> {
-    let subscription = name("subscription", &subscription)?;
+    let subscription = caller.subscription(&subscription)?;
     let params = params_text(&params.0)?;
     let known = subscription.clone();
-    let active = app.broker.call(|reply| Command::GetPolicy(REALM, known, None, reply)).await?;
+    let active = app.broker.call(|reply| Command::GetPolicy(caller.realm, known, None, reply)).await?;
     let digest = active.row.digest;
-    let module = app.broker.call(|reply| Command::GetModule(REALM, digest, reply)).await?;
+    let module = app.broker.call(|reply| Command::GetModule(caller.realm, digest, reply)).await?;
     let tried = app.broker.programs().rehearse(digest, Some(module), params.clone()).await;
     tried.ok_or(Refusal::ShuttingDown)??;
     let request = Box::new(SetPolicy {
@@ -109,31 +114,34 @@ pub(super) async fn put_params(
         module: None,
         params: Some(params),
         checked: Some(digest),
-        by: app.access.caller().to_owned(),
+        by: caller.name().to_owned(),
     });
-    let put = app.broker.call(|reply| Command::SetPolicy(REALM, request, reply)).await?;
+    let entry = caller.does(Action::PolicyParams, &request.subscription);
+    let put = app.broker.audited(entry, |reply| Command::SetPolicy(caller.realm, request, reply)).await?;
     Ok(format.put(put, |view| revision_answer(view, format)))
 }
 
 pub(super) async fn get(
     State(app): State<App>,
+    caller: May<need::Policies>,
     Path(subscription): Path<String>,
     format: Format,
 ) -> Result<Response, Problem> {
-    let name = name("subscription", &subscription)?;
-    let view = app.broker.call(|reply| Command::GetPolicy(REALM, name, None, reply)).await?;
+    let name = caller.subscription(&subscription)?;
+    let view = app.broker.call(|reply| Command::GetPolicy(caller.realm, name, None, reply)).await?;
     Ok(format.ok(&revision_answer(view, format)))
 }
 
 pub(super) async fn revisions(
     State(app): State<App>,
+    caller: May<need::Policies>,
     Path(subscription): Path<String>,
     Asked(query): Asked<PageQuery>,
     format: Format,
 ) -> Result<Response, Problem> {
-    let name = name("subscription", &subscription)?;
+    let name = caller.subscription(&subscription)?;
     let page = query.page(|text| text.parse().ok())?;
-    let listed = app.broker.call(|reply| Command::ListRevisions(REALM, name, page, reply)).await?;
+    let listed = app.broker.call(|reply| Command::ListRevisions(caller.realm, name, page, reply)).await?;
     Ok(format.ok(&ListBody::new(listed, |view| cursor(view.number), |view| revision_answer(view, format))))
 }
 
@@ -145,13 +153,16 @@ pub(super) struct RollbackBody {
 
 pub(super) async fn rollback(
     State(app): State<App>,
+    caller: May<need::Policies>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<RollbackBody>,
 ) -> Result<Response, Problem> {
-    let subscription = name("subscription", &subscription)?;
+    let subscription = caller.subscription(&subscription)?;
     let request = Rollback { subscription, revision: body.revision };
-    let put = app.broker.call(|reply| Command::Rollback(REALM, request, reply)).await?;
+    let to = body.revision.map_or_else(String::new, |revision| format!("to revision {revision}"));
+    let entry = caller.does(Action::PolicyRollback, &request.subscription).with(to);
+    let put = app.broker.audited(entry, |reply| Command::Rollback(caller.realm, request, reply)).await?;
     Ok(format.ok(&revision_answer(put.value, format)))
 }
 

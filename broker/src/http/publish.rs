@@ -7,12 +7,12 @@ use axum::response::Response;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{May, need};
 use super::body::{Format, parse, read};
 use super::cloudevents::{self, Event};
 use super::error::{ItemError, RETRY_AFTER};
 use super::query::Asked;
-use super::wire::{BinaryPayload, GivenDuration, JsonPayload, Pairs, moment, name, some};
+use super::wire::{BinaryPayload, GivenDuration, JsonPayload, Pairs, moment, some};
 use super::{App, ErrorCode, Problem, trace};
 use crate::dispatch::Awaited;
 use crate::domain::dedup::{DedupKey, Fingerprint};
@@ -74,12 +74,13 @@ enum ItemAnswer {
 /// A body that is no batch is a payload, whatever it holds.
 pub(super) async fn publish(
     State(app): State<App>,
+    caller: May<need::Publish>,
     Path(topic): Path<String>,
     Asked(PublishQuery { raw: is_raw }): Asked<PublishQuery>,
     format: Format,
     request: Request,
 ) -> Result<Response, Problem> {
-    let topic = name("topic", &topic)?;
+    let topic = caller.topic(&topic)?;
     let (parts, body) = request.into_parts();
     let bytes = read(&parts.headers, body, limit::MAX_BODY_BYTES, ErrorCode::BodyTooLarge).await?;
     let headers = &parts.headers;
@@ -96,7 +97,7 @@ pub(super) async fn publish(
         }
         Kind::One(described) => {
             let message = one(headers, bytes, described).and_then(check)?;
-            let sent = send(&app, REALM, topic, vec![Ok(message)]).await?.sent().await?;
+            let sent = send(&app, caller.realm, topic, vec![Ok(message)]).await?.sent().await?;
             // It is the whole of the request: what is wrong with it is the answer.
             return match sent.results.iter().find_map(|result| result.as_ref().err()) {
                 Some(problem) => Err(problem.clone()),
@@ -104,7 +105,7 @@ pub(super) async fn publish(
             };
         }
     };
-    Ok(answer(format, send(&app, REALM, topic, items).await?.sent().await?))
+    Ok(answer(format, send(&app, caller.realm, topic, items).await?.sent().await?))
 }
 
 /// 201 if something was stored, 200 if it all was already. Where nothing is, a client that looks at no more than the

@@ -6,16 +6,18 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{Caller, May, need};
 use super::body::{Format, Given};
 use super::shape::{MessageBody, PayloadAs, message_body};
-use super::wire::{GivenDuration, WireTime, name, optional};
+use super::wire::{GivenDuration, WireTime, optional};
 use super::{App, ErrorCode, Problem};
+use crate::domain::access::Scope;
 use crate::domain::circuit::Circuit;
+use crate::domain::failure::{Cause, Failure};
 use crate::domain::id::RealmId;
 use crate::domain::limits::{MAX_BATCH_ITEMS, MAX_CONSUMER_BYTES, MAX_PULL_BYTES};
 use crate::domain::name::Name;
-use crate::engine::{Command, Granted, Pull};
+use crate::engine::{Command, Granted, Nack, Pull};
 use crate::store::row::Paused;
 
 #[derive(Deserialize)]
@@ -62,6 +64,7 @@ pub(super) struct DeliveryAnswer<'a> {
 
 pub(super) async fn pull(
     State(app): State<App>,
+    caller: May<need::Consume>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<PullBody>,
@@ -71,22 +74,46 @@ pub(super) async fn pull(
         return Err(Problem::new(ErrorCode::BatchSize, format!("max must be from 1 to {MAX_BATCH_ITEMS}")));
     }
     let request = Pull {
-        subscription: name("subscription", &subscription)?,
+        subscription: caller.subscription(&subscription)?,
         max,
         wait: optional(body.wait.as_ref(), "wait")?.unwrap_or_default(),
         consumer: body.consumer.as_deref().map(consumer).transpose()?,
         max_bytes: MAX_PULL_BYTES,
     };
     let name = request.subscription.clone();
-    let granted = app.broker.call(|reply| Command::Pull(REALM, request, reply)).await?;
-    let paused = if granted.is_empty() { paused(&app, name).await? } else { None };
-    let deliveries =
-        granted.iter().map(|granted| delivery(&app, REALM, granted, body.payload_as, format)).collect();
+    let granted = app.broker.call(|reply| Command::Pull(caller.realm, request, reply)).await?;
+    let may_still = |now: Caller| now.may(Scope::Consume) && now.subscriptions().allow(&name);
+    if !caller.by_now(&app).is_some_and(may_still) {
+        give_back(&app, caller.realm, name, &granted).await?;
+        let detail = "the token was revoked or changed while the pull waited";
+        return Err(Problem::new(ErrorCode::Unauthorized, detail));
+    }
+    let paused = if granted.is_empty() { paused(&app, caller.realm, name).await? } else { None };
+    let deliveries = granted
+        .iter()
+        .map(|granted| delivery(&app, caller.realm, granted, body.payload_as, format))
+        .collect();
     Ok(format.ok(&PullAnswer { deliveries, paused }))
 }
 
-async fn paused(app: &App, subscription: Name) -> Result<Option<PausedAnswer>, Problem> {
-    let view = app.broker.call(|reply| Command::GetSubscription(REALM, subscription, reply)).await?;
+/// Who was shut out while it waited gets nothing.
+async fn give_back(
+    app: &App,
+    realm: RealmId,
+    subscription: Name,
+    granted: &[Granted],
+) -> Result<(), Problem> {
+    let items: Vec<_> =
+        granted.iter().map(|granted| (granted.receipt, Failure::of(Cause::Released))).collect();
+    if !items.is_empty() {
+        let request = Nack { subscription, items };
+        app.broker.call(|reply| Command::Nack(realm, request, reply)).await?;
+    }
+    Ok(())
+}
+
+async fn paused(app: &App, realm: RealmId, subscription: Name) -> Result<Option<PausedAnswer>, Problem> {
+    let view = app.broker.call(|reply| Command::GetSubscription(realm, subscription, reply)).await?;
     if let Some(Paused { reason, by, .. }) = view.row.paused {
         return Ok(Some(PausedAnswer { until: None, probes: None, by: Some(by), reason }));
     }

@@ -5,12 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::server::conn::http1::UpgradeableConnection;
+use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+
+use super::throttle::Peer;
 
 /// Connections at a time; one more waits to be accepted.
 const MAX_CONNECTIONS: usize = 4_096;
@@ -66,8 +71,8 @@ impl Server {
                 () = &mut stop => break,
                 accepted = accepted => accepted,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, address) = match accepted {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection was refused by the system");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -76,7 +81,8 @@ impl Server {
             };
             // Answers are small and awaited: waiting to fill a packet only delays them.
             _ = stream.set_nodelay(true);
-            let service = TowerToHyperService::new(router.clone());
+            let service =
+                Addressed { inner: TowerToHyperService::new(router.clone()), peer: Peer(address.ip()) };
             let connection = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
@@ -99,9 +105,26 @@ impl Server {
     }
 }
 
+/// The API with the address that requests come from.
+struct Addressed {
+    inner: TowerToHyperService<Router>,
+    peer: Peer,
+}
+
+impl Service<Request<Incoming>> for Addressed {
+    type Response = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Response;
+    type Error = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Error;
+    type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.peer);
+        self.inner.call(request)
+    }
+}
+
 /// Serves one connection to its end; once the broker stops, that is behind the request in flight.
 async fn serve(
-    connection: UpgradeableConnection<TokioIo<TcpStream>, TowerToHyperService<Router>>,
+    connection: UpgradeableConnection<TokioIo<TcpStream>, Addressed>,
     mut stopping: watch::Receiver<bool>,
 ) {
     let mut connection = std::pin::pin!(connection);

@@ -8,11 +8,11 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{Caller, May, need};
 use super::body::{Format, Given};
 use super::error::ItemError;
 use super::shape::{DecisionBody, decision_body};
-use super::wire::{GivenDuration, WireTime, name, optional};
+use super::wire::{GivenDuration, WireTime, optional};
 use super::{App, ErrorCode, Problem};
 use crate::dispatch::Awaited;
 use crate::domain::decision::cut;
@@ -97,49 +97,53 @@ const fn is_false(flag: &bool) -> bool {
 
 pub(super) async fn ack(
     State(app): State<App>,
+    caller: May<need::Consume>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<Acks>,
 ) -> Result<Response, Problem> {
-    settle(&app, REALM, &subscription, body, format).await
+    settle(&app, &caller, &subscription, body, format).await
 }
 
 pub(super) async fn nack(
     State(app): State<App>,
+    caller: May<need::Consume>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<Nacks>,
 ) -> Result<Response, Problem> {
-    settle(&app, REALM, &subscription, body, format).await
+    settle(&app, &caller, &subscription, body, format).await
 }
 
 pub(super) async fn release(
     State(app): State<App>,
+    caller: May<need::Consume>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<Releases>,
 ) -> Result<Response, Problem> {
-    settle(&app, REALM, &subscription, body, format).await
+    settle(&app, &caller, &subscription, body, format).await
 }
 
 pub(super) async fn extend(
     State(app): State<App>,
+    caller: May<need::Consume>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<Extensions>,
 ) -> Result<Response, Problem> {
-    settle(&app, REALM, &subscription, body, format).await
+    settle(&app, &caller, &subscription, body, format).await
 }
 
 async fn settle<V: Verb>(
     app: &App,
-    realm: RealmId,
+    caller: &Caller,
     subscription: &str,
     body: V,
     format: Format,
 ) -> Result<Response, Problem> {
-    let subscription = name("subscription", subscription)?;
-    let settling = open(app, realm, body)?.send(app, realm, subscription.clone()).await?;
+    let subscription = caller.subscription(subscription)?;
+    let settling = open(app, caller.realm, body)?.send(app, caller.realm, subscription.clone()).await?;
     let results = settling.results.await?;
     Ok(format.ok(&settling.items.answer(results, |done| V::show(&subscription, done))))
 }

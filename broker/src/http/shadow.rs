@@ -7,13 +7,14 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{May, need};
 use super::backtest::{ExampleBody, verdict};
 use super::body::Format;
 use super::candidate::{Candidate, Trial, trial};
 use super::policies::{PolicyAnswer, policy_answer};
-use super::wire::{JsonPayload, WireTime, name};
+use super::wire::{JsonPayload, WireTime};
 use super::{App, Problem};
+use crate::domain::audit::Action;
 use crate::domain::name::Name;
 use crate::engine::{Command, Difference, SetShadow, ShadowView};
 
@@ -56,46 +57,51 @@ struct DifferenceBody {
 
 pub(super) async fn put(
     State(app): State<App>,
+    caller: May<need::Policies>,
     Path(subscription): Path<String>,
     format: Format,
     request: Request,
 ) -> Result<Response, Problem> {
-    let subscription = name("subscription", &subscription)?;
+    let subscription = caller.subscription(&subscription)?;
     // Before anything is compiled: whose shadow is it to be?
     let known = subscription.clone();
-    app.broker.call(|reply| Command::GetPolicy(REALM, known, None, reply)).await?;
+    app.broker.call(|reply| Command::GetPolicy(caller.realm, known, None, reply)).await?;
     let candidate = match trial::<NoQuery, ShadowBody>(request).await? {
         Trial::Module(candidate, NoQuery {}) => candidate,
         Trial::Body(body) => Candidate::Revision { number: body.revision, params: body.params },
     };
-    let ready = candidate.ready(&app, &subscription).await?;
+    let ready = candidate.ready(&app, &caller, &subscription).await?;
     let request = Box::new(SetShadow {
         subscription: subscription.clone(),
         module: ready.module(),
         params: ready.params,
-        by: app.access.caller().to_owned(),
+        by: caller.name().to_owned(),
     });
-    let put = app.broker.call(|reply| Command::SetShadow(REALM, request, reply)).await?;
+    let entry = caller.does(Action::ShadowPut, &subscription).with(request.module.digest.to_string());
+    let put = app.broker.audited(entry, |reply| Command::SetShadow(caller.realm, request, reply)).await?;
     Ok(format.put(put, |view| answer(&subscription, view, format)))
 }
 
 pub(super) async fn get(
     State(app): State<App>,
+    caller: May<need::Policies>,
     Path(subscription): Path<String>,
     format: Format,
 ) -> Result<Response, Problem> {
-    let subscription = name("subscription", &subscription)?;
+    let subscription = caller.subscription(&subscription)?;
     let known = subscription.clone();
-    let view = app.broker.call(|reply| Command::GetShadow(REALM, known, reply)).await?;
+    let view = app.broker.call(|reply| Command::GetShadow(caller.realm, known, reply)).await?;
     Ok(format.ok(&answer(&subscription, view, format)))
 }
 
 pub(super) async fn delete(
     State(app): State<App>,
+    caller: May<need::Policies>,
     Path(subscription): Path<String>,
 ) -> Result<Response, Problem> {
-    let subscription = name("subscription", &subscription)?;
-    app.broker.call(|reply| Command::DeleteShadow(REALM, subscription, reply)).await?;
+    let subscription = caller.subscription(&subscription)?;
+    let entry = caller.does(Action::ShadowDelete, &subscription);
+    app.broker.audited(entry, |reply| Command::DeleteShadow(caller.realm, subscription, reply)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

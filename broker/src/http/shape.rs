@@ -40,6 +40,8 @@ pub(super) enum PayloadAs {
     Base64,
     /// Within the message as an event in structured form.
     CloudEvents,
+    /// Not at all: only what is around them.
+    None,
 }
 
 /// A message as it was asked for.
@@ -87,7 +89,8 @@ pub(super) fn message_body<'a>(
     let is_json = message.content_type.as_deref().is_some_and(is_json);
     let as_json = is_json && payload_as == PayloadAs::Auto;
     let payload = if as_json { JsonOut::new(&message.payload, format) } else { None };
-    let payload_base64 = payload.is_none().then(|| BinaryPayload(message.payload.clone()));
+    let shown = payload_as != PayloadAs::None;
+    let payload_base64 = (shown && payload.is_none()).then(|| BinaryPayload(message.payload.clone()));
     MessageBody::Own(OwnBody {
         id: id.to_string(),
         topic: topic.as_str(),

@@ -8,7 +8,7 @@ use axum::response::Response;
 use reprise_policy::testing::{NOW, Outcome, Outcomes, ScriptError};
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{Caller, May, need};
 use super::body::Format;
 use super::candidate::{Candidate, Trial, trial};
 use super::publish::check;
@@ -153,11 +153,12 @@ impl<T> SpreadBody<T> {
 
 pub(super) async fn simulate(
     State(app): State<App>,
+    caller: May<need::Policies>,
     Path(subscription): Path<String>,
     format: Format,
     request: Request,
 ) -> Result<Response, Problem> {
-    let view = known(&app, &subscription).await?;
+    let view = known(&app, &caller, &subscription).await?;
     let (candidate, asked) = match trial::<SimulateQuery, SimulateBody>(request).await? {
         Trial::Module(candidate, query) => (candidate, SimulateBody::from(query)),
         Trial::Body(mut body) => {
@@ -167,12 +168,12 @@ pub(super) async fn simulate(
     };
     let scenario = scenario(&asked)?;
     let seeds = seeds(&asked)?;
-    let ready = candidate.ready(&app, &view.row.name).await?;
+    let ready = candidate.ready(&app, &caller, &view.row.name).await?;
     let rules = Rules::of(view.row.name.clone(), view.topic.clone(), &view.row.settings);
     let first = asked.seed.unwrap_or(SEED);
     let mut played = Played::default();
     for n in 0..seeds {
-        if app.broker.feed().is_closed() {
+        if app.broker.feed(caller.realm).is_closed() {
             return Err(Refusal::ShuttingDown.into());
         }
         let (program, params) = (ready.program.clone(), ready.params.clone());
@@ -328,9 +329,13 @@ fn scenario(asked: &SimulateBody) -> Result<Scenario, Problem> {
     })
 }
 
-pub(super) async fn known(app: &App, subscription: &str) -> Result<SubscriptionView, Problem> {
-    let name = name("subscription", subscription)?;
-    Ok(app.broker.call(|reply| Command::GetSubscription(REALM, name, reply)).await?)
+pub(super) async fn known(
+    app: &App,
+    caller: &Caller,
+    subscription: &str,
+) -> Result<SubscriptionView, Problem> {
+    let name = caller.subscription(subscription)?;
+    Ok(app.broker.call(|reply| Command::GetSubscription(caller.realm, name, reply)).await?)
 }
 
 pub(super) fn policy_body(program: &Program, revision: Option<u32>) -> PolicyBody {

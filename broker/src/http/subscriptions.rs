@@ -5,13 +5,15 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{Caller, May, need};
 use super::body::{Format, Given};
 use super::policies::{RevisionAnswer, check_standard, revision_answer};
 use super::query::{Asked, PageQuery, cursor};
 use super::shape::ListBody;
-use super::wire::{GivenDuration, JsonOut, JsonPayload, WireDuration, WireTime, moment, name, optional};
+use super::wire::{GivenDuration, JsonOut, JsonPayload, WireDuration, WireTime, moment, optional};
 use super::{App, ErrorCode, Problem};
+use crate::domain::access::Scope;
+use crate::domain::audit::Action;
 use crate::domain::circuit::Circuit;
 use crate::domain::filter::Filter;
 use crate::domain::name::Name;
@@ -132,6 +134,7 @@ enum CircuitAnswer {
 
 pub(super) async fn put(
     State(app): State<App>,
+    caller: May<need::Topics>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<SubscriptionBody>,
@@ -139,11 +142,12 @@ pub(super) async fn put(
     if body.topic.is_none() {
         return Err(Problem::new(ErrorCode::InvalidBody, "topic: say which topic it reads"));
     }
-    store(&app, &subscription, body, Replace::All, format).await
+    store(&app, &caller, &subscription, body, Replace::All, format).await
 }
 
 pub(super) async fn patch(
     State(app): State<App>,
+    caller: May<need::Topics>,
     Path(subscription): Path<String>,
     format: Format,
     Given(body): Given<SubscriptionBody>,
@@ -153,34 +157,42 @@ pub(super) async fn patch(
         let detail = "topic, start, mode, ordering and filter are fixed when a subscription is created";
         return Err(Problem::new(ErrorCode::InvalidBody, detail));
     }
-    store(&app, &subscription, body, Replace::Named, format).await
+    store(&app, &caller, &subscription, body, Replace::Named, format).await
 }
 
 async fn store(
     app: &App,
+    caller: &Caller,
     subscription: &str,
     body: SubscriptionBody,
     replace: Replace,
     format: Format,
 ) -> Result<Response, Problem> {
+    if body.inspect_payload == Some(true) {
+        // What its policy sees, its policy can tell.
+        caller.must(&[Scope::ReadPayload])?;
+    }
     let retry = match &body.retry {
         Some(given) => Some(check_standard(app, given).await?),
         None => None,
     };
     let request = PutSubscription {
-        name: name("subscription", subscription)?,
-        topic: body.topic.as_deref().map(|topic| name("topic", topic)).transpose()?,
-        change: change(&body)?,
+        name: caller.subscription(subscription)?,
+        topic: body.topic.as_deref().map(|topic| caller.topic(topic)).transpose()?,
+        change: change(caller, &body)?,
         replace,
         retry,
     };
     let request = Box::new(request);
-    let put = app.broker.call(|reply| Command::PutSubscription(REALM, request, reply)).await?;
+    let entry = caller.does(Action::SubscriptionPut, &request.name);
+    let put =
+        app.broker.audited(entry, |reply| Command::PutSubscription(caller.realm, request, reply)).await?;
     Ok(format.put(put, |view| answer(view, format)))
 }
 
-fn change(body: &SubscriptionBody) -> Result<SubscriptionChange, Problem> {
-    let topics = |names: &Vec<String>| names.iter().map(|text| name("forward_to", text)).collect();
+fn change(caller: &Caller, body: &SubscriptionBody) -> Result<SubscriptionChange, Problem> {
+    // No policy forwards to where its owner may not go.
+    let topics = |names: &Vec<String>| names.iter().map(|text| caller.topic(text)).collect();
     Ok(SubscriptionChange {
         mode: body.mode.as_deref().map(mode).transpose()?,
         start: body.start.as_ref().map(|start| start.check("start")).transpose()?,
@@ -223,30 +235,36 @@ fn filter(text: &str) -> Result<Filter, Problem> {
 
 pub(super) async fn get(
     State(app): State<App>,
+    caller: May<need::Look>,
     Path(subscription): Path<String>,
     format: Format,
 ) -> Result<Response, Problem> {
-    let name = name("subscription", &subscription)?;
-    let view = app.broker.call(|reply| Command::GetSubscription(REALM, name, reply)).await?;
+    let name = caller.subscription(&subscription)?;
+    let view = app.broker.call(|reply| Command::GetSubscription(caller.realm, name, reply)).await?;
     Ok(format.ok(&answer(view, format)))
 }
 
 pub(super) async fn list(
     State(app): State<App>,
+    caller: May<need::Look>,
     Asked(query): Asked<PageQuery>,
     format: Format,
 ) -> Result<Response, Problem> {
     let page = query.page(|text| Name::new(text).ok())?;
-    let listed = app.broker.call(|reply| Command::ListSubscriptions(REALM, page, reply)).await?;
+    let among = caller.subscriptions();
+    let listed =
+        app.broker.call(|reply| Command::ListSubscriptions(caller.realm, page, among, reply)).await?;
     Ok(format.ok(&ListBody::new(listed, |view| cursor(&view.row.name), |view| answer(view, format))))
 }
 
 pub(super) async fn delete(
     State(app): State<App>,
+    caller: May<need::Topics>,
     Path(subscription): Path<String>,
 ) -> Result<Response, Problem> {
-    let name = name("subscription", &subscription)?;
-    app.broker.call(|reply| Command::DeleteSubscription(REALM, name, reply)).await?;
+    let name = caller.subscription(&subscription)?;
+    let entry = caller.does(Action::SubscriptionDelete, &name);
+    app.broker.audited(entry, |reply| Command::DeleteSubscription(caller.realm, name, reply)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

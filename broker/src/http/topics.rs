@@ -5,12 +5,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 
-use super::auth::REALM;
+use super::auth::{May, need};
 use super::body::{Format, Given};
 use super::query::{Asked, PageQuery, cursor};
 use super::shape::ListBody;
-use super::wire::{GivenDuration, WireDuration, WireTime, name, optional};
+use super::wire::{GivenDuration, WireDuration, WireTime, optional};
 use super::{App, Problem};
+use crate::domain::audit::Action;
 use crate::domain::name::Name;
 use crate::domain::quota::Quota;
 use crate::domain::settings::TopicSettings;
@@ -51,11 +52,12 @@ pub(super) struct TopicAnswer {
 
 pub(super) async fn put(
     State(app): State<App>,
+    caller: May<need::Topics>,
     Path(topic): Path<String>,
     format: Format,
     Given(body): Given<TopicBody>,
 ) -> Result<Response, Problem> {
-    let name = name("topic", &topic)?;
+    let name = caller.topic(&topic)?;
     let default = TopicSettings::default();
     let settings = TopicSettings {
         keep_acked: optional(body.keep_acked.as_ref(), "keep_acked")?.unwrap_or(default.keep_acked),
@@ -66,33 +68,42 @@ pub(super) async fn put(
         quota: Quota { max_messages: body.max_messages, max_bytes: body.max_bytes },
     };
     let request = PutTopic { name, settings };
-    let put = app.broker.call(|reply| Command::PutTopic(REALM, request, reply)).await?;
+    let entry = caller.does(Action::TopicPut, &request.name);
+    let put = app.broker.audited(entry, |reply| Command::PutTopic(caller.realm, request, reply)).await?;
     Ok(format.put(put, answer))
 }
 
 pub(super) async fn get(
     State(app): State<App>,
+    caller: May<need::Look>,
     Path(topic): Path<String>,
     format: Format,
 ) -> Result<Response, Problem> {
-    let name = name("topic", &topic)?;
-    let view = app.broker.call(|reply| Command::GetTopic(REALM, name, reply)).await?;
+    let name = caller.topic(&topic)?;
+    let view = app.broker.call(|reply| Command::GetTopic(caller.realm, name, reply)).await?;
     Ok(format.ok(&answer(view)))
 }
 
 pub(super) async fn list(
     State(app): State<App>,
+    caller: May<need::Look>,
     Asked(query): Asked<PageQuery>,
     format: Format,
 ) -> Result<Response, Problem> {
     let page = query.page(|text| Name::new(text).ok())?;
-    let listed = app.broker.call(|reply| Command::ListTopics(REALM, page, reply)).await?;
+    let among = caller.topics();
+    let listed = app.broker.call(|reply| Command::ListTopics(caller.realm, page, among, reply)).await?;
     Ok(format.ok(&ListBody::new(listed, |view| cursor(&view.row.name), answer)))
 }
 
-pub(super) async fn delete(State(app): State<App>, Path(topic): Path<String>) -> Result<Response, Problem> {
-    let name = name("topic", &topic)?;
-    app.broker.call(|reply| Command::DeleteTopic(REALM, name, reply)).await?;
+pub(super) async fn delete(
+    State(app): State<App>,
+    caller: May<need::Topics>,
+    Path(topic): Path<String>,
+) -> Result<Response, Problem> {
+    let name = caller.topic(&topic)?;
+    let entry = caller.does(Action::TopicDelete, &name);
+    app.broker.audited(entry, |reply| Command::DeleteTopic(caller.realm, name, reply)).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 

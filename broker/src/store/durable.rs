@@ -235,7 +235,9 @@ fn tuning(keyspace: Keyspace) -> KeyspaceCreateOptions {
                 .max_memtable_size(32 * MIB)
                 .data_block_compression_policy(CompressionPolicy::disabled())
         }
-        Meta | Realms | Topics | Heads | Subscriptions | Cursors | Revisions | Doomed => small(),
+        Meta | Realms | Topics | Heads | Subscriptions | Cursors | Revisions | Doomed | Tokens | Audit => {
+            small()
+        }
     }
 }
 

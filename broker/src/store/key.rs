@@ -1,11 +1,11 @@
 //! Every row there is, and the bytes of its key.
 //!
-//! Keys are big-endian, so that they sort like the numbers they hold, and each begins with its realm (`meta`,
-//! which belongs to none, excepted).
+//! Keys are big-endian, so that they sort like the numbers they hold, and each begins with its realm (`meta`
+//! and `audit`, which belong to none, excepted).
 //!
 //! ```text
 //! meta           name                                     secret, counters
-//! realms         realm u32                                its name
+//! realms         realm u32                                its name and limits
 //! topics         realm u32 | topic u32                    name and settings
 //! heads          realm u32 | topic u32                    next sequence and how far it is trimmed
 //! subscriptions  realm u32 | subscription u32             name, topic and settings
@@ -27,10 +27,13 @@
 //! outbox         realm u32 | topic u32 | subscription u32 | seq u64   a message on its way to another topic
 //! dedup          realm u32 | topic u32 | hash 16          a message by the id that its publisher gave it
 //! dedup_times    realm u32 | topic u32 | at u64 | seq u64 the hash of that id; when it was published
+//! tokens         realm u32 | token u32                    what a token allows, and the hashes of its secrets
+//! audit          number u64                               who did what, chained to the row before it
 //! ```
 
 use std::ops::Range;
 
+use crate::domain::access::TokenId;
 use crate::domain::dedup::Fingerprint;
 use crate::domain::digest::Digest;
 use crate::domain::id::{BacklogId, RealmId, Sequence, SubscriptionId, TopicId};
@@ -63,11 +66,13 @@ pub enum Keyspace {
     Blocked,
     Dedup,
     DedupTimes,
+    Tokens,
+    Audit,
 }
 
 impl Keyspace {
     /// Every keyspace; the place in this list is its number in an encoded commit.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 25] = [
         Self::Meta,
         Self::Realms,
         Self::Topics,
@@ -91,6 +96,8 @@ impl Keyspace {
         Self::Blocked,
         Self::Dedup,
         Self::DedupTimes,
+        Self::Tokens,
+        Self::Audit,
     ];
 
     /// Its name on disk.
@@ -119,6 +126,8 @@ impl Keyspace {
             Self::Blocked => "blocked",
             Self::Dedup => "dedup",
             Self::DedupTimes => "dedup_times",
+            Self::Tokens => "tokens",
+            Self::Audit => "audit",
         }
     }
 }
@@ -158,6 +167,16 @@ pub fn subscription(realm: RealmId, subscription: SubscriptionId) -> Vec<u8> {
 /// `realms`; and the prefix of all rows of a realm.
 pub fn realm(realm: RealmId) -> Vec<u8> {
     Key::new(realm).0
+}
+
+/// `tokens`.
+pub fn token(realm: RealmId, token: TokenId) -> Vec<u8> {
+    Key::new(realm).u32(token.0).0
+}
+
+/// `audit`.
+pub fn audit(number: u64) -> Vec<u8> {
+    number.to_be_bytes().to_vec()
 }
 
 /// `revisions`.
@@ -244,6 +263,7 @@ pub fn doomed(realm: RealmId, owner: Owner) -> Vec<u8> {
         Owner::Topic(id) => (0, id.0),
         Owner::Subscription(id) => (1, id.0),
         Owner::Backlog(id) => (2, id.0),
+        Owner::Realm => (3, 0),
     };
     key.push(kind);
     key.extend_from_slice(&id.to_be_bytes());
@@ -259,6 +279,8 @@ pub enum Owner {
     Subscription(SubscriptionId),
     /// Those of its deliveries.
     Backlog(BacklogId),
+    /// The realm's own: policy modules.
+    Realm,
 }
 
 /// The realm and the owner in a key of `doomed`.
@@ -270,6 +292,7 @@ pub fn read_doomed(key: &[u8]) -> Option<(RealmId, Owner)> {
         0 => Some((realm, Owner::Topic(TopicId(id)))),
         1 => Some((realm, Owner::Subscription(SubscriptionId(id)))),
         2 => Some((realm, Owner::Backlog(BacklogId(id)))),
+        3 => Some((realm, Owner::Realm)),
         _ => None,
     }
 }
@@ -293,7 +316,8 @@ pub fn everything() -> Range<Vec<u8>> {
     prefixed(Vec::new())
 }
 
-/// The sequence that ends a key of `messages`, `expiries`, `due`, `dedup_times` or a delivery.
+/// The sequence that ends a key of `messages`, `expiries`, `due`, `dedup_times` or a delivery, and the number that is one of
+/// `audit`.
 pub fn read_sequence(key: &[u8]) -> Option<Sequence> {
     key.last_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
@@ -314,7 +338,7 @@ pub fn read_fingerprint(value: &[u8]) -> Option<Fingerprint> {
     value.try_into().ok().map(Fingerprint)
 }
 
-/// The number after the realm: a topic or a subscription.
+/// The number after the realm: a topic, a subscription or a token.
 pub fn read_owner(key: &[u8]) -> Option<u32> {
     let bytes = key.get(4..8)?.first_chunk()?;
     Some(u32::from_be_bytes(*bytes))
@@ -346,7 +370,8 @@ mod tests {
         assert_eq!(read_owner(&keys[3]), Some(256));
         assert_eq!(read_realm(&keys[3]), Some(REALM));
         let subscription = Owner::Subscription(SubscriptionId(u32::MAX));
-        for owner in [Owner::Topic(TopicId(7)), subscription, Owner::Backlog(BacklogId(8))] {
+        let backlog = Owner::Backlog(BacklogId(8));
+        for owner in [Owner::Topic(TopicId(7)), subscription, backlog, Owner::Realm] {
             assert_eq!(read_doomed(&doomed(REALM, owner)), Some((REALM, owner)));
         }
     }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
+use super::super::auth::Caller;
 use super::super::body::Format;
 use super::super::pull::{DeliveryAnswer, delivery};
 use super::super::settle::{Acks, Extensions, Nacks, Releases, Verb, open};
@@ -21,8 +22,8 @@ use super::frame::{self, Frame};
 use super::leases::Leases;
 use super::socket::{End, Incoming, hang_up, split};
 use crate::dispatch::Awaited;
+use crate::domain::access::Scope;
 use crate::domain::failure::{Cause, Failure};
-use crate::domain::id::RealmId;
 use crate::domain::limits::{
     MAX_BATCH_ITEMS, MAX_CREDIT_BYTES, MAX_CREDIT_MESSAGES, MAX_DELIVERIES_BYTES, MAX_UNANSWERED_FRAMES,
     MAX_WAIT,
@@ -45,7 +46,7 @@ const RELEASED: Failure = Failure::of(Cause::Released);
 /// A consumer on one subscription.
 pub(super) struct Session {
     app: App,
-    realm: RealmId,
+    caller: Caller,
     subscription: Name,
     consumer: Arc<str>,
     format: Format,
@@ -88,7 +89,7 @@ type Waiting = Option<Awaited<Vec<Granted>>>;
 impl Session {
     pub(super) fn new(
         app: App,
-        realm: RealmId,
+        caller: Caller,
         subscription: Name,
         consumer: Arc<str>,
         format: Format,
@@ -96,7 +97,7 @@ impl Session {
     ) -> Self {
         let credit = watch::Sender::new(Credit::default());
         let leases = Leases::default();
-        Self { app, realm, subscription, consumer, format, payload_as, credit, leases }
+        Self { app, caller, subscription, consumer, format, payload_as, credit, leases }
     }
 
     pub(super) async fn run(self, socket: WebSocket) {
@@ -114,6 +115,12 @@ impl Session {
         tokio::join!(self.end_leases(unseen, waiting, end), hang_up(incoming, sending, sent, end));
     }
 
+    /// Whether its token is as good as when the stream began.
+    fn may_still(&self) -> bool {
+        let now = self.caller.by_now(&self.app);
+        now.is_some_and(|now| now.may(Scope::Consume) && now.subscriptions().allow(&self.subscription))
+    }
+
     /// Takes the client's frames and leaves the answers, as they come.
     async fn talk(&self, incoming: &mut Incoming, answers: &mpsc::Sender<Message>) -> End {
         let mut asked: FuturesUnordered<Answering> = FuturesUnordered::new();
@@ -127,6 +134,7 @@ impl Session {
                     self.leases.settle(answer.settled);
                 }
                 received = incoming.next(), if asked.len() < MAX_UNANSWERED_FRAMES => match received {
+                    Ok(_) if !self.may_still() => return End::Revoked,
                     Ok(received) => asked.extend(self.take(received).await),
                     Err(end) => return end,
                 },
@@ -161,10 +169,10 @@ impl Session {
         kind: &'static str,
         frame: &Frame,
     ) -> Result<Answering, Problem> {
-        let opened = open(&self.app, self.realm, frame.rest::<V>()?)?;
+        let opened = open(&self.app, self.caller.realm, frame.rest::<V>()?)?;
         let receipts: Vec<Receipt> = opened.good.iter().map(|(receipt, _)| *receipt).collect();
         let (subscription, format, id) = (self.subscription.clone(), self.format, frame.id.clone());
-        let settling = opened.send(&self.app, self.realm, subscription.clone()).await?;
+        let settling = opened.send(&self.app, self.caller.realm, subscription.clone()).await?;
         Ok(Box::pin(async move {
             let results = match settling.results.await {
                 Ok(results) => results,
@@ -200,12 +208,15 @@ impl Session {
     async fn deliver(&self, waiting: &mut Waiting, deliveries: &mpsc::Sender<Message>) -> End {
         loop {
             let granted = match self.next(waiting).await {
-                Ok(granted) if granted.is_empty() => continue,
+                Ok(granted) if granted.is_empty() && self.may_still() => continue,
                 Ok(granted) => granted,
                 Err(end) => return end,
             };
             self.credit.send_modify(|credit| credit.spend(&granted));
             self.leases.queue(&granted);
+            if !self.may_still() {
+                return End::Revoked;
+            }
             // The next ones are looked for while these are written.
             if self.credit.borrow().is_left() {
                 *waiting = self.pull().await.ok();
@@ -218,7 +229,7 @@ impl Session {
     }
 
     fn deliveries(&self, granted: &[Granted]) -> Message {
-        let show = |granted| delivery(&self.app, self.realm, granted, self.payload_as, self.format);
+        let show = |granted| delivery(&self.app, self.caller.realm, granted, self.payload_as, self.format);
         let body = DeliveriesBody { deliveries: granted.iter().map(show).collect() };
         frame::frame(self.format, "deliveries", None, &body)
     }
@@ -245,7 +256,7 @@ impl Session {
             }
             // Nothing is granted any more; how the stream ends is for others to say.
             Err(_) => std::future::pending().await,
-            Ok(_) if self.app.broker.feed().is_closed() => std::future::pending().await,
+            Ok(_) if self.app.broker.feed(self.caller.realm).is_closed() => std::future::pending().await,
             Ok(granted) => Ok(granted),
         }
     }
@@ -261,14 +272,14 @@ impl Session {
             max_bytes: bytes.min(MAX_DELIVERIES_BYTES),
             consumer: Some(Arc::clone(&self.consumer)),
         };
-        self.app.broker.send(|reply| Command::Pull(self.realm, request, reply)).await
+        self.app.broker.send(|reply| Command::Pull(self.caller.realm, request, reply)).await
     }
 
     /// Waits for credit, as long as there is a subscription to use it on.
     async fn has_credit(&self) -> Result<(), End> {
         let mut credit = self.credit.subscribe();
         while timeout(LOOK_AGAIN, credit.wait_for(Credit::is_left)).await.is_err() {
-            let look = |reply| Command::GetSubscription(self.realm, self.subscription.clone(), reply);
+            let look = |reply| Command::GetSubscription(self.caller.realm, self.subscription.clone(), reply);
             if let Err(Refusal::SubscriptionNotFound(_)) = self.app.broker.call(look).await {
                 return Err(End::Deleted);
             }
@@ -278,7 +289,7 @@ impl Session {
 
     /// Once the broker stops: tells the client, and waits until it has settled what it holds.
     async fn leave(&self, answers: &mpsc::Sender<Message>) -> End {
-        self.app.broker.feed().closed().await;
+        self.app.broker.feed(self.caller.realm).closed().await;
         let unseen = self.leases.stop();
         _ = answers.send(frame::going_away(self.format)).await;
         let settled = self.leases.settled(self.app.broker.clock().now());
@@ -301,7 +312,7 @@ impl Session {
         for receipts in receipts.chunks(MAX_BATCH_ITEMS) {
             let items = receipts.iter().map(|receipt| (*receipt, failure.clone())).collect();
             let nack = Nack { subscription: self.subscription.clone(), items };
-            decisions.push(self.app.broker.send(|reply| Command::Nack(self.realm, nack, reply)).await);
+            decisions.push(self.app.broker.send(|reply| Command::Nack(self.caller.realm, nack, reply)).await);
         }
         for decision in decisions.into_iter().flatten() {
             // They are for the next consumer to see.

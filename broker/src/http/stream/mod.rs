@@ -29,13 +29,13 @@ use axum::response::Response;
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::auth::REALM;
+use super::auth::{Caller, May, need};
 use super::body::Format;
 use super::pull::consumer;
 use super::query::Asked;
 use super::shape::PayloadAs;
-use super::wire::name;
 use super::{App, ErrorCode, Problem};
+use crate::domain::id::RealmId;
 use crate::domain::limits::{DEFAULT_STREAM_IDLE, MAX_FRAME_BYTES, MAX_STREAMS};
 use crate::engine::Command;
 
@@ -140,16 +140,19 @@ pub(super) struct StreamQuery {
 
 pub(super) async fn consume(
     State(app): State<App>,
+    caller: May<need::Consume>,
     Path(subscription): Path<String>,
     Asked(query): Asked<StreamQuery>,
     upgrade: Upgrade,
 ) -> Result<Response, Problem> {
-    let subscription = name("subscription", &subscription)?;
-    app.broker.call(|reply| Command::GetSubscription(REALM, subscription.clone(), reply)).await?;
-    let place = enter(&app)?;
+    let subscription = caller.subscription(&subscription)?;
+    app.broker.call(|reply| Command::GetSubscription(caller.realm, subscription.clone(), reply)).await?;
+    let place = enter(&app, caller.realm)?;
     let named = query.consumer.as_deref().map(consumer).transpose()?;
     let consumer = named.unwrap_or_else(|| app.streams.name_consumer());
-    let session = consume::Session::new(app, REALM, subscription, consumer, upgrade.format, query.payload_as);
+    let caller = Caller::clone(&caller);
+    let session =
+        consume::Session::new(app, caller, subscription, consumer, upgrade.format, query.payload_as);
     Ok(upgrade.open(|socket| async move {
         session.run(socket).await;
         drop(place);
@@ -158,21 +161,22 @@ pub(super) async fn consume(
 
 pub(super) async fn publish(
     State(app): State<App>,
+    caller: May<need::Publish>,
     Path(topic): Path<String>,
     upgrade: Upgrade,
 ) -> Result<Response, Problem> {
-    let topic = name("topic", &topic)?;
-    app.broker.call(|reply| Command::GetTopic(REALM, topic.clone(), reply)).await?;
-    let place = enter(&app)?;
-    let session = publish::Session { app, realm: REALM, topic, format: upgrade.format };
+    let topic = caller.topic(&topic)?;
+    app.broker.call(|reply| Command::GetTopic(caller.realm, topic.clone(), reply)).await?;
+    let place = enter(&app, caller.realm)?;
+    let session = publish::Session { app, caller: Caller::clone(&caller), topic, format: upgrade.format };
     Ok(upgrade.open(|socket| async move {
         session.run(socket).await;
         drop(place);
     }))
 }
 
-fn enter(app: &App) -> Result<OwnedSemaphorePermit, Problem> {
-    if app.broker.feed().is_closed() {
+fn enter(app: &App, realm: RealmId) -> Result<OwnedSemaphorePermit, Problem> {
+    if app.broker.feed(realm).is_closed() {
         return Err(crate::engine::Refusal::ShuttingDown.into());
     }
     app.streams.enter()

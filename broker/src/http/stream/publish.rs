@@ -7,20 +7,21 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use tokio::sync::mpsc;
 
+use super::super::auth::Caller;
 use super::super::body::Format;
 use super::super::publish::{Batch, batch, item, send};
 use super::super::{App, Problem};
 use super::frame::{self, Frame};
 use super::leases::Leases;
 use super::socket::{End, Incoming, hang_up, split};
-use crate::domain::id::RealmId;
+use crate::domain::access::Scope;
 use crate::domain::limits::MAX_UNANSWERED_FRAMES;
 use crate::domain::name::Name;
 
 /// A publisher to one topic.
 pub(super) struct Session {
     pub(super) app: App,
-    pub(super) realm: RealmId,
+    pub(super) caller: Caller,
     pub(super) topic: Name,
     pub(super) format: Format,
 }
@@ -43,7 +44,7 @@ impl Session {
     /// Takes batches, some before the first one is confirmed, and leaves the confirmations in their order.
     async fn talk(&self, incoming: &mut Incoming, answers: &mpsc::Sender<Message>) -> End {
         let mut asked: FuturesOrdered<Confirming> = FuturesOrdered::new();
-        let feed = self.app.broker.feed();
+        let feed = self.app.broker.feed(self.caller.realm);
         let mut stopping = pin!(feed.closed());
         let mut stops = false;
         loop {
@@ -54,6 +55,7 @@ impl Session {
                     }
                 }
                 received = incoming.next(), if !stops && asked.len() < MAX_UNANSWERED_FRAMES => match received {
+                    Ok(_) if !self.may_still() => return End::Revoked,
                     Ok(received) => asked.push_back(self.take(received).await),
                     Err(end) => return end,
                 },
@@ -64,6 +66,12 @@ impl Session {
                 else => return End::ShuttingDown,
             }
         }
+    }
+
+    /// Whether its token is as good as when the stream began.
+    fn may_still(&self) -> bool {
+        let now = self.caller.by_now(&self.app);
+        now.is_some_and(|now| now.may(Scope::Publish) && now.topics().allow(&self.topic))
     }
 
     async fn take(&self, received: Result<bytes::Bytes, Problem>) -> Confirming {
@@ -84,7 +92,7 @@ impl Session {
 
     async fn publish(&self, frame: &Frame) -> Result<Confirming, Problem> {
         let Batch { messages } = frame.rest()?;
-        let sent = send(&self.app, self.realm, self.topic.clone(), batch(messages, item)?).await?;
+        let sent = send(&self.app, self.caller.realm, self.topic.clone(), batch(messages, item)?).await?;
         let (format, id) = (self.format, frame.id.clone());
         Ok(Box::pin(async move {
             match sent.answer().await {

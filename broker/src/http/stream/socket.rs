@@ -38,6 +38,8 @@ pub(super) enum End {
     TooLarge,
     /// The subscription was deleted.
     Deleted,
+    /// The token ended, or may do this no more.
+    Revoked,
     /// The broker stops.
     ShuttingDown,
 }
@@ -54,6 +56,7 @@ impl End {
             Self::InvalidText => "invalid_text",
             Self::TooLarge => "frame_too_large",
             Self::Deleted => "subscription_not_found",
+            Self::Revoked => "token_revoked",
             Self::ShuttingDown => "shutting_down",
         }
     }
@@ -66,6 +69,7 @@ impl End {
             Self::Protocol => Some(close_code::PROTOCOL),
             Self::InvalidText => Some(close_code::INVALID),
             Self::TooLarge => Some(close_code::SIZE),
+            Self::Revoked => Some(4003),
             Self::Idle => Some(4000),
             Self::SlowReader => Some(4001),
             Self::Deleted => Some(4004),

@@ -4,6 +4,8 @@
 //! options and variants with a tag byte. Reading anything else is [`StoreError::Corrupt`], never a panic.
 //! Start with [`Row`].
 
+mod access;
+mod audit;
 mod config;
 mod dedup;
 mod delivery;
@@ -17,6 +19,8 @@ use bytes::{Buf as _, Bytes};
 use super::StoreError;
 use crate::domain::time::Timestamp;
 
+pub use access::{RealmRow, TokenRow, TokenSecret};
+pub use audit::{AuditHead, AuditRow};
 pub use config::{CursorRow, HeadRow, Paused, RevisionRow, SubscriptionRow, TopicRow};
 pub use dedup::DedupRow;
 pub use delivery::{DeadLetterRow, Ending, SettledRow};
@@ -265,6 +269,9 @@ mod tests {
             _ = RevisionRow::decode(bytes.clone());
             _ = RecordedRow::decode(bytes.clone());
             _ = DedupRow::decode(bytes.clone());
+            _ = RealmRow::decode(bytes.clone());
+            _ = AuditRow::decode(bytes.clone());
+            _ = TokenRow::decode(bytes.clone());
             _ = DeadLetterRow::decode(bytes);
         });
     }
