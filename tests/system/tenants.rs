@@ -185,6 +185,12 @@ fn strip(value: &mut Value) {
 /// Whatever a stranger asks for by name, it is told what it would be of a thing that is not there, and changes nothing.
 #[track_caller]
 fn is_blind(stranger: &Client, owner: &Client, things: &Things) {
+    for list in ["topics", "subscriptions", "dead-letters"] {
+        let listed = stranger.get(&format!("/v1/{list}")).expect(200).to_string();
+        for name in [things.topic, things.subscription, &things.letter] {
+            assert!(!listed.contains(name), "{list}: {listed}");
+        }
+    }
     let before = owner.everything();
     let shadow = owner.get(&things.policy("/shadow")).expect(200);
     for (route, ask) in ROUTES {
