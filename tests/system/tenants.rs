@@ -385,6 +385,12 @@ fn events_stay_in_their_realm() {
     let earlier = Listener::open(&a, Some(&first.0)).hear();
     assert_eq!(earlier.expect("an event"), second);
 
+    // Nobody takes the room of another realm.
+    let crowd: Vec<_> = (0..64).map(|_| Listener::open(&b, None)).collect();
+    assert_eq!(b.get("/v1/events").problem(), (429, "too_many_listeners".to_owned()));
+    drop(Listener::open(&a, None));
+    drop(crowd);
+
     // A token that is revoked hears no more.
     operators[0].delete(&format!("/v1/tokens/{}", limited["id"].as_str().expect("an id")));
     change(&a, "x", 10);

@@ -40,7 +40,6 @@ use axum::http::{HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post, put};
-use tokio::sync::Semaphore;
 
 pub use auth::Access;
 pub use error::{ErrorCode, Problem};
@@ -56,8 +55,7 @@ pub struct App {
     pub broker: Broker,
     /// Who may come in.
     pub access: Arc<Access>,
-    /// Room for those who listen to events.
-    listeners: Arc<Semaphore>,
+    /// Who asks too often, and who guesses.
     throttle: Arc<Throttle>,
 }
 
@@ -65,7 +63,7 @@ impl App {
     /// Over a broker, for those whom `access` lets in.
     pub fn new(broker: Broker, access: Access) -> Self {
         let (access, throttle) = (Arc::new(access), Arc::default());
-        Self { broker, access, listeners: events::room(), throttle }
+        Self { broker, access, throttle }
     }
 }
 
