@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::domain::id::RealmId;
 use crate::domain::time::Timestamp;
@@ -11,6 +11,8 @@ use crate::engine::Event;
 
 /// Events that are kept of each realm.
 const KEPT: usize = 1_000;
+/// Who may listen to the events of each realm at a time.
+pub const MAX_LISTENERS: usize = 64;
 
 /// A feed for each realm: no tenant learns from numbers or gaps what others do, nor washes their events away.
 pub struct Feeds {
@@ -79,6 +81,7 @@ impl Feeds {
 pub struct Feed {
     begun: Timestamp,
     ring: Mutex<Ring>,
+    room: Arc<Semaphore>,
     changed: watch::Sender<State>,
 }
 
@@ -107,12 +110,18 @@ impl Feed {
     /// One without events yet.
     pub fn new(begun: Timestamp) -> Self {
         let ring = Mutex::new(Ring { events: VecDeque::new(), next: 1 });
-        Self { begun, ring, changed: watch::Sender::new(State::Open(1)) }
+        let room = Arc::new(Semaphore::new(MAX_LISTENERS));
+        Self { begun, ring, room, changed: watch::Sender::new(State::Open(1)) }
     }
 
     /// When it began: part of the id of each event.
     pub fn begun(&self) -> Timestamp {
         self.begun
+    }
+
+    /// Room for one more listener, given back when it is dropped; `None` if there is none.
+    pub fn room(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.room).try_acquire_owned().ok()
     }
 
     /// The number that the next event will have.

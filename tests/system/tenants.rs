@@ -94,6 +94,8 @@ const ROUTES: &[(&str, Ask)] = &[
     ("POST /v1/topics/{topic}/messages", |c, it| {
         c.post(&it.topic("/messages"), &json!({ "messages": [{ "payload": 1 }] }))
     }),
+    ("GET /v1/topics/{topic}/messages", |c, it| c.get(&it.topic("/messages"))),
+    ("GET /v1/topics/{topic}/stream", |c, it| upgrade(c, &it.topic("/stream"))),
     ("GET /v1/messages/{id}", |c, it| c.get(&format!("/v1/messages/{}", it.message))),
     ("GET /v1/subscriptions", |c, _| c.get("/v1/subscriptions")),
     ("PATCH /v1/subscriptions/{subscription}", |c, it| c.patch(&it.at(""), &json!({ "lease": "40s" }))),
@@ -112,6 +114,14 @@ const ROUTES: &[(&str, Ask)] = &[
     ("POST /v1/subscriptions/{subscription}/extend", |c, it| {
         c.post(&it.at("/extend"), &json!({ "items": [{ "receipt": it.receipt }] }))
     }),
+    ("GET /v1/subscriptions/{subscription}/stream", |c, it| upgrade(c, &it.at("/stream"))),
+    ("GET /v1/subscriptions/{subscription}/messages", |c, it| c.get(&it.at("/messages"))),
+    ("POST /v1/subscriptions/{subscription}/pause", |c, it| c.post(&it.at("/pause"), &json!({}))),
+    ("POST /v1/subscriptions/{subscription}/resume", |c, it| c.post(&it.at("/resume"), &json!({}))),
+    ("POST /v1/subscriptions/{subscription}/seek", |c, it| {
+        c.post(&it.at("/seek"), &json!({ "to": "latest" }))
+    }),
+    ("POST /v1/subscriptions/{subscription}/purge", |c, it| c.post(&it.at("/purge"), &json!({}))),
     ("PUT /v1/subscriptions/{subscription}/policy", |c, it| {
         c.upload(it.subscription, &policies::module("http-status"), None)
     }),
@@ -161,6 +171,13 @@ const ROUTES: &[(&str, Ask)] = &[
 ];
 
 /// Streams do not end: a test of their own shows what they tell.
+/// Asks for a WebSocket.
+fn upgrade(client: &Client, path: &str) -> Answer {
+    let request = client.request("GET", path).header("connection", "upgrade").header("upgrade", "websocket");
+    let request = request.header("sec-websocket-version", "13");
+    client.send(request.header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="))
+}
+
 const STREAMS: &[&str] = &["GET /v1/events"];
 
 /// An answer without what is different in any two: the names that were asked for, times, the request's id.
@@ -185,6 +202,12 @@ fn strip(value: &mut Value) {
 /// Whatever a stranger asks for by name, it is told what it would be of a thing that is not there, and changes nothing.
 #[track_caller]
 fn is_blind(stranger: &Client, owner: &Client, things: &Things) {
+    for list in ["topics", "subscriptions", "dead-letters"] {
+        let listed = stranger.get(&format!("/v1/{list}")).expect(200).to_string();
+        for name in [things.topic, things.subscription, &things.letter] {
+            assert!(!listed.contains(name), "{list}: {listed}");
+        }
+    }
     let before = owner.everything();
     let shadow = owner.get(&things.policy("/shadow")).expect(200);
     for (route, ask) in ROUTES {
@@ -378,6 +401,12 @@ fn events_stay_in_their_realm() {
     assert_eq!(of_limited.hear().expect("an event").2["subscription"], "x");
     let earlier = Listener::open(&a, Some(&first.0)).hear();
     assert_eq!(earlier.expect("an event"), second);
+
+    // Nobody takes the room of another realm.
+    let crowd: Vec<_> = (0..64).map(|_| Listener::open(&b, None)).collect();
+    assert_eq!(b.get("/v1/events").problem(), (429, "too_many_listeners".to_owned()));
+    drop(Listener::open(&a, None));
+    drop(crowd);
 
     // A token that is revoked hears no more.
     operators[0].delete(&format!("/v1/tokens/{}", limited["id"].as_str().expect("an id")));

@@ -12,24 +12,16 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use http_body_util::channel::{Channel, Sender};
 use serde::Serialize;
-use tokio::sync::Semaphore;
 
 use super::auth::{Caller, May, need};
 use super::wire::WireTime;
 use super::{App, ErrorCode, Problem};
 use crate::domain::circuit::Circuit;
 use crate::engine::{Event, EventKind};
-use crate::feed::Feed;
+use crate::feed::{Feed, MAX_LISTENERS};
 
-/// Listeners at a time.
-const MAX_LISTENERS: usize = 64;
 /// How often a listener hears that the broker is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-
-/// Room for listeners.
-pub(super) fn room() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(MAX_LISTENERS))
-}
 
 #[derive(Serialize)]
 struct EventBody<'a> {
@@ -54,12 +46,12 @@ pub(super) async fn listen(
     caller: May<need::Look>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let full = |_| {
+    let full = || {
         let detail = format!("{MAX_LISTENERS} clients listen to events already");
         Problem::new(ErrorCode::TooManyListeners, detail)
     };
-    let permit = Arc::clone(&app.listeners).try_acquire_owned().map_err(full)?;
     let feed = app.broker.feed(caller.realm);
+    let permit = feed.room().ok_or_else(full)?;
     let next = match headers.get("last-event-id") {
         Some(last) => last.to_str().ok().and_then(|last| behind(last, &feed)).unwrap_or(1).min(feed.next()),
         None => feed.next(),

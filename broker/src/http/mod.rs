@@ -46,7 +46,6 @@ use axum::http::{HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post, put};
-use tokio::sync::Semaphore;
 
 pub use auth::Access;
 pub use error::{ErrorCode, Problem};
@@ -62,9 +61,8 @@ pub struct App {
     pub broker: Broker,
     /// Who may come in.
     pub access: Arc<Access>,
-    /// Room for those who listen to events.
-    listeners: Arc<Semaphore>,
     streams: stream::Streams,
+    /// Who asks too often, and who guesses.
     throttle: Arc<Throttle>,
 }
 
@@ -72,8 +70,7 @@ impl App {
     /// Over a broker, for those whom `access` lets in.
     pub fn new(broker: Broker, access: Access) -> Self {
         let (access, throttle) = (Arc::new(access), Arc::default());
-        let (listeners, streams) = (events::room(), stream::Streams::default());
-        Self { broker, access, listeners, streams, throttle }
+        Self { broker, access, streams: stream::Streams::default(), throttle }
     }
 
     /// With streams that end after so long without a sign of their client.
