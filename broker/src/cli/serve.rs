@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::dispatch::{Broker, Dispatcher, Options};
+use crate::domain::limits::{MAX_STREAM_IDLE, MIN_STREAM_IDLE};
 use crate::engine::Durability;
 use crate::http::{Access, App, Server, router};
 use crate::policy::{Compiler, Limits};
@@ -51,8 +52,16 @@ pub(super) struct Arguments {
     #[arg(long, env = "BROKER_POLICY_THREADS", default_value_t = EVALUATORS)]
     policy_threads: NonZeroUsize,
     /// How long a stream may go without a sign of its client, which is pinged in between, before its leases end.
-    #[arg(long, env = "BROKER_STREAM_IDLE", value_parser = humantime::parse_duration, default_value = "60s")]
+    #[arg(long, env = "BROKER_STREAM_IDLE", value_parser = stream_idle, default_value = "60s")]
     stream_idle: Duration,
+}
+
+fn stream_idle(given: &str) -> Result<Duration, String> {
+    let idle = humantime::parse_duration(given).map_err(|error| error.to_string())?;
+    if (MIN_STREAM_IDLE..=MAX_STREAM_IDLE).contains(&idle) {
+        return Ok(idle);
+    }
+    Err(format!("it is from {MIN_STREAM_IDLE:?} to {MAX_STREAM_IDLE:?}"))
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
