@@ -3,15 +3,16 @@
 use std::net::TcpStream;
 
 use serde_json::{Value, json};
+use tungstenite::ClientRequestBuilder;
 use tungstenite::Error;
-use tungstenite::client::{ClientRequestBuilder, IntoClientRequest as _};
 use tungstenite::handshake::HandshakeError;
 use tungstenite::http::Response;
 use tungstenite::protocol::{CloseFrame, Message, WebSocket};
 
 use super::{Answer, Client, PATIENCE};
 
-pub(crate) const JSON: &str = "reprise.v1.json";
+const JSON: &str = "reprise.v1.json";
+const PROTOCOL: &str = "sec-websocket-protocol";
 pub(crate) const MSGPACK: &str = "reprise.v1.msgpack";
 
 /// One open stream. Pings are answered while frames are read.
@@ -35,40 +36,33 @@ impl Stream {
 
     #[track_caller]
     pub(crate) fn open(client: &Client, path: &str, protocol: Option<&str>) -> Self {
-        match Self::request(client, path, protocol) {
-            Ok((stream, response)) => {
-                let chosen = response.headers().get("sec-websocket-protocol");
-                assert_eq!(chosen.and_then(|value| value.to_str().ok()), protocol);
-                stream
-            }
-            Err(answer) => panic!("{}: {}", answer.status, answer.text()),
-        }
+        let headers: Vec<_> = protocol.iter().map(|name| (PROTOCOL, *name)).collect();
+        let (answer, stream) = Self::request(client, path, &headers);
+        assert_eq!(answer.header(PROTOCOL), protocol, "{}: {}", answer.status, answer.text());
+        stream.unwrap_or_else(|| panic!("{}: {}", answer.status, answer.text()))
     }
 
-    /// Opens a stream, or gives the answer that refuses it.
-    pub(crate) fn request(
-        client: &Client,
-        path: &str,
-        protocol: Option<&str>,
-    ) -> Result<(Self, Response<Option<Vec<u8>>>), Answer> {
+    /// The problem with which such a request is refused.
+    #[track_caller]
+    pub(crate) fn refused(client: &Client, path: &str, headers: &[(&str, &str)]) -> (u16, String) {
+        Self::request(client, path, headers).0.problem()
+    }
+
+    /// Asks for a stream: the answer, and the stream if it was opened.
+    pub(crate) fn request(client: &Client, path: &str, headers: &[(&str, &str)]) -> (Answer, Option<Self>) {
         let address = client.address();
         let tcp = TcpStream::connect(address).expect("the broker accepts connections");
         tcp.set_read_timeout(Some(PATIENCE)).expect("a time limit can be set");
         tcp.set_write_timeout(Some(PATIENCE)).expect("a time limit can be set");
         tcp.set_nodelay(true).expect("it can be set");
         let uri = format!("ws://{address}{path}").parse().expect("an address");
-        let mut request = ClientRequestBuilder::new(uri);
-        if let Some(protocol) = protocol {
-            request = request.with_sub_protocol(protocol);
-        }
-        let request = request.into_client_request().expect("a request");
+        let request = headers.iter().fold(ClientRequestBuilder::new(uri), |request, (name, value)| {
+            request.with_header(*name, *value)
+        });
+        let packed = headers.contains(&(PROTOCOL, MSGPACK));
         match tungstenite::client(request, tcp) {
-            Ok((socket, response)) => Ok((Self { socket, packed: protocol == Some(MSGPACK) }, response)),
-            Err(HandshakeError::Failure(Error::Http(response))) => {
-                let (parts, body) = response.into_parts();
-                let (status, headers) = (parts.status.as_u16(), parts.headers);
-                Err(Answer { status, headers, body: body.unwrap_or_default() })
-            }
+            Ok((socket, response)) => (answer(response), Some(Self { socket, packed })),
+            Err(HandshakeError::Failure(Error::Http(response))) => (answer(*response), None),
             Err(error) => panic!("no handshake: {error}"),
         }
     }
@@ -149,11 +143,7 @@ impl Stream {
                     while self.socket.read().is_ok() {}
                     return Some((code.into(), reason.to_string()));
                 }
-                Ok(Message::Close(None)) => return None,
-                Err(error) => {
-                    eprintln!("DBG {error:?}");
-                    return None;
-                }
+                Ok(Message::Close(None)) | Err(_) => return None,
                 Ok(_) => {}
             }
         }
@@ -170,4 +160,9 @@ impl Stream {
         let unread = self.socket.get_ref().peek(&mut [0]);
         assert_eq!(unread.expect("something comes"), 1);
     }
+}
+
+fn answer(response: Response<Option<Vec<u8>>>) -> Answer {
+    let (parts, body) = response.into_parts();
+    Answer { status: parts.status.as_u16(), headers: parts.headers, body: body.unwrap_or_default() }
 }

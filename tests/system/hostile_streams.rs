@@ -8,7 +8,7 @@ use tungstenite::protocol::frame::coding::{Data, OpCode};
 use tungstenite::protocol::frame::{Frame, FrameHeader};
 use tungstenite::{Error, Message};
 
-use crate::support::{Broker, Stream};
+use crate::support::{Broker, Stream, wait_for};
 
 fn broker() -> Broker {
     let broker = Broker::start();
@@ -165,8 +165,9 @@ fn a_flood_without_reading_is_held_back() {
 fn the_number_of_streams_is_bounded() {
     let broker = broker();
     let mut streams: Vec<_> = (0..1_000).map(|_| Stream::consume(&broker, "s")).collect();
-    let refused = || Stream::request(&broker, "/v1/topics/t/stream", None).err();
-    assert_eq!(refused().expect("it is refused").problem(), (429, "too_many_streams".to_owned()));
+    let (refused, _) = Stream::request(&broker, "/v1/topics/t/stream", &[]);
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(refused.problem(), (429, "too_many_streams".to_owned()));
     streams.pop().expect("one").close();
-    crate::support::wait_for("there is room again", || refused().is_none().then_some(()));
+    wait_for("there is room again", || Stream::request(&broker, "/v1/topics/t/stream", &[]).1);
 }

@@ -1,6 +1,6 @@
 //! How streams end: whatever happens to the connection, what it holds is decided at once.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tungstenite::Message;
@@ -48,7 +48,7 @@ fn holding(broker: &Broker) -> (String, Stream) {
 #[test]
 fn leases_end_with_their_stream() {
     let broker = again_at_once(Launch::default());
-    let ends: [(&str, fn(Stream)); 3] = [
+    let ends: [(_, fn(Stream)); 3] = [
         ("closed_by_client", Stream::close),
         ("connection_lost", |stream| drop(stream.socket.into_inner())),
         ("connection_lost", Stream::reset),
@@ -189,6 +189,7 @@ fn a_broker_that_stops_lets_streams_finish() {
         assert_eq!(other.closed(), Some((1001, "shutting_down".to_owned())));
     }
     stream.expect("going_away");
+    let begun = Instant::now();
     stream.credit(10);
     let ack = json!({ "type": "ack", "id": "a", "receipts": [held[0].receipt] });
     assert_eq!(stream.ask(&ack, "acked")["items"][0]["status"], "acked");
@@ -196,6 +197,8 @@ fn a_broker_that_stops_lets_streams_finish() {
     let nacked = stream.ask(&json!({ "type": "nack", "id": "n", "items": items }), "nacked");
     assert_eq!(nacked["items"][0]["decision"]["action"], "retry");
     assert_eq!(stream.closed(), Some((1001, "shutting_down".to_owned())));
+    // With the last settlement, not when the ten seconds are over.
+    assert!(begun.elapsed() < Duration::from_secs(8));
     assert!(broker.ended().success());
     broker.start_again();
     assert_eq!(broker.delivery_of(&ids[0])["state"], "acked");

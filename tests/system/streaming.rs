@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tungstenite::Message;
 
 use crate::stream_ends::{again_at_once, assert_causes};
-use crate::support::{Broker, Delivery, Launch, MSGPACK, Stream};
+use crate::support::{Broker, Delivery, Folder, Launch, MSGPACK, Stream};
 
 fn broker() -> Broker {
     again_at_once(Launch::default())
@@ -176,8 +176,8 @@ fn the_subprotocol_says_how_frames_are_written() {
     let held = plain.deliveries(1);
     assert_eq!((held[0].id(), held[0].attempt), (&*id, 2));
 
-    let refused = Stream::request(&broker, path, Some("mqtt")).err().expect("it is refused");
-    assert_eq!(refused.problem(), (400, "invalid_header".to_owned()));
+    let refused = Stream::refused(&broker, path, &[("sec-websocket-protocol", "mqtt")]);
+    assert_eq!(refused, (400, "invalid_header".to_owned()));
 }
 
 /// A payload is given out as bytes where the query asks for it.
@@ -194,7 +194,7 @@ fn payloads_are_bytes_where_the_query_says_so() {
 #[test]
 fn what_cannot_be_streamed_is_refused_as_a_problem() {
     let broker = broker();
-    let refused = |path: &str| Stream::request(&broker, path, None).err().expect("it is refused").problem();
+    let refused = |path: &str| Stream::refused(&broker, path, &[]);
     assert_eq!(refused("/v1/subscriptions/missing/stream"), (404, "subscription_not_found".to_owned()));
     assert_eq!(refused("/v1/topics/missing/stream"), (404, "topic_not_found".to_owned()));
     assert_eq!(refused("/v1/subscriptions/s/stream?max=1"), (400, "invalid_query".to_owned()));
@@ -207,6 +207,31 @@ fn what_cannot_be_streamed_is_refused_as_a_problem() {
 #[test]
 fn a_stream_needs_the_token() {
     let broker = Broker::launch(Launch { more: &[], ..Launch::default() });
-    let refused = Stream::request(&broker, "/v1/subscriptions/s/stream", None).err().expect("it is refused");
-    assert_eq!(refused.problem(), (401, "unauthorized".to_owned()));
+    let refused = Stream::refused(&broker, "/v1/subscriptions/s/stream", &[]);
+    assert_eq!(refused, (401, "unauthorized".to_owned()));
+}
+
+/// A browser opens WebSockets for pages of any site; the broker takes those of its own.
+#[test]
+fn pages_of_other_sites_open_no_streams() {
+    let broker = broker();
+    let path = "/v1/subscriptions/s/stream";
+    for origin in ["http://evil.example", "null", "http://127.0.0.1", "https://127.0.0.1:1"] {
+        let refused = Stream::refused(&broker, path, &[("origin", origin)]);
+        assert_eq!(refused, (400, "invalid_header".to_owned()), "{origin}");
+    }
+    let own = format!("http://{}", broker.address());
+    assert!(Stream::request(&broker, path, &[("origin", &own)]).1.is_some());
+}
+
+/// A wait that would never end, or would end every stream at once, is no setting.
+#[test]
+fn the_wait_for_a_sign_is_bounded() {
+    let folder = Folder::new();
+    let settings: [&[&str]; 2] =
+        [&["--no-auth", "--stream-idle", "0s"], &["--no-auth", "--stream-idle", "2h"]];
+    for more in settings {
+        let output = Launch { more, ..Launch::default() }.output(&folder.data());
+        assert_eq!(output.status.code(), Some(2));
+    }
 }

@@ -19,6 +19,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::size::size;
 use crate::dispatch::{Broker, Dispatcher, Options};
+use crate::domain::limits::{MAX_STREAM_IDLE, MIN_STREAM_IDLE};
 use crate::domain::quota::Quota;
 use crate::engine::Durability;
 use crate::http::{Access, App, Server, router};
@@ -53,7 +54,7 @@ pub(super) struct Arguments {
     #[arg(long, env = "BROKER_POLICY_THREADS", default_value_t = EVALUATORS)]
     policy_threads: NonZeroUsize,
     /// How long a stream may go without a sign of its client, which is pinged in between, before its leases end.
-    #[arg(long, env = "BROKER_STREAM_IDLE", value_parser = humantime::parse_duration, default_value = "60s")]
+    #[arg(long, env = "BROKER_STREAM_IDLE", value_parser = stream_idle, default_value = "60s")]
     stream_idle: Duration,
     /// Messages that the topics of a realm may keep together. Beyond it publishes are refused.
     #[arg(long, env = "BROKER_REALM_MAX_MESSAGES")]
@@ -61,6 +62,14 @@ pub(super) struct Arguments {
     /// Bytes of their payloads and attributes, such as "20GiB".
     #[arg(long, env = "BROKER_REALM_MAX_BYTES", value_parser = size)]
     realm_max_bytes: Option<u64>,
+}
+
+fn stream_idle(given: &str) -> Result<Duration, String> {
+    let idle = humantime::parse_duration(given).map_err(|error| error.to_string())?;
+    if (MIN_STREAM_IDLE..=MAX_STREAM_IDLE).contains(&idle) {
+        return Ok(idle);
+    }
+    Err(format!("it is from {MIN_STREAM_IDLE:?} to {MAX_STREAM_IDLE:?}"))
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]

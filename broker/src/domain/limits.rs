@@ -135,6 +135,10 @@ pub const MAX_CREDIT_MESSAGES: u32 = MAX_IN_FLIGHT;
 pub const MAX_CREDIT_BYTES: u64 = 1024 * 1024 * KIB as u64;
 /// How long a stream may go without a sign of its client unless the broker is told otherwise.
 pub const DEFAULT_STREAM_IDLE: Duration = Duration::from_secs(60);
+/// The least that this can be set to: a third of it is a ping and its answer over any network.
+pub const MIN_STREAM_IDLE: Duration = Duration::from_millis(500);
+/// The most: until then nobody else is delivered what a vanished client holds.
+pub const MAX_STREAM_IDLE: Duration = Duration::from_secs(60 * MINUTE);
 /// How long a topic remembers the ids that publishers give their messages, unless it says otherwise: longer than any
 /// client tries again.
 pub const DEFAULT_DEDUP_WINDOW: Duration = Duration::from_secs(2 * MINUTE);

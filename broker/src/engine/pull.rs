@@ -44,6 +44,10 @@ impl Engine {
         let until = self.now + request.wait.min(MAX_WAIT);
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return };
         if subscription.waiters.len() >= MAX_WAITERS {
+            // Those who have gone are found when there is something for them; here they are in the way.
+            subscription.waiters.retain(|waiter| !waiter.reply.is_closed());
+        }
+        if subscription.waiters.len() >= MAX_WAITERS {
             return self.answer(reply, Err(Refusal::TooManyWaiters(MAX_WAITERS)));
         }
         if subscription.is_live()

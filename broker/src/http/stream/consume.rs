@@ -256,7 +256,9 @@ impl Session {
             }
             // Nothing is granted any more; how the stream ends is for others to say.
             Err(_) => std::future::pending().await,
-            Ok(_) if self.app.broker.feed(self.caller.realm).is_closed() => std::future::pending().await,
+            Ok(granted) if granted.is_empty() && self.app.broker.feed(self.caller.realm).is_closed() => {
+                std::future::pending().await
+            }
             Ok(granted) => Ok(granted),
         }
     }

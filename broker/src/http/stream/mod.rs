@@ -24,7 +24,7 @@ use std::time::Duration;
 use axum::extract::ws::{WebSocket, WebSocketUpgrade};
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -92,6 +92,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
         let request = WebSocketUpgrade::from_request_parts(parts, state).await;
         let mut request =
             request.map_err(|error| Problem::new(ErrorCode::UpgradeRequired, error.body_text()))?;
+        same_origin(&parts.headers)?;
         let offered = parts.headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
         let mut offered =
             offered.flat_map(|value| value.to_str().unwrap_or("?").split(',').map(str::trim)).peekable();
@@ -108,18 +109,28 @@ impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
     }
 }
 
+/// A browser lets a page of any site open a WebSocket, but says which.
+///
+/// # Errors
+/// [`ErrorCode::InvalidHeader`] if the page is of another site than this one.
+fn same_origin(headers: &HeaderMap) -> Result<(), Problem> {
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let site = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, site)| site);
+    if site.is_some() && site == headers.get(header::HOST).and_then(|host| host.to_str().ok()) {
+        return Ok(());
+    }
+    Err(Problem::new(ErrorCode::InvalidHeader, "origin: pages of another site may not open streams"))
+}
+
 /// The subprotocols.
 const PROTOCOLS: [(&str, Format); 2] =
     [("reprise.v1.json", Format::Json), ("reprise.v1.msgpack", Format::MessagePack)];
 
 impl Upgrade {
     /// Answers with the upgrade, after which `run` has the socket.
-    fn open<F: Future<Output = ()> + Send>(
-        self,
-        run: impl FnOnce(WebSocket) -> F + Send + 'static,
-    ) -> Response
+    fn open<F>(self, run: impl FnOnce(WebSocket) -> F + Send + 'static) -> Response
     where
-        F: 'static,
+        F: Future<Output = ()> + Send + 'static,
     {
         self.request
             .max_frame_size(MAX_FRAME_BYTES)
