@@ -5,6 +5,7 @@
 //! - [`endings`]: limits, dead letters, replays.
 //! - [`leases`]: consumers that are slow, vanish, or come late.
 //! - [`policies`]: programs that misbehave or are replaced.
+//! - [`publishing`]: data at its limits, batches beyond theirs.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -12,4 +13,5 @@ mod support;
 mod endings;
 mod leases;
 mod policies;
+mod publishing;
 mod schedules;

@@ -46,7 +46,7 @@ impl World {
             // The key shows which message it is to whoever is not shown the payload.
             let key = Some(payload.clone());
             let message = NewMessage { key, payload: payload.clone().into(), ..NewMessage::default() };
-            let request = Publish { topic: name(topic), messages: vec![message] };
+            let request = Publish { topic: name(topic), messages: vec![message], checked: None };
             let answer = self.call(|reply| Command::Publish(REALM, request, reply))?;
             let published = answer.and_then(Result::ok).ok_or("the first publish was refused")?;
             let id = published.results[0].clone().map_err(|refusal| refusal.to_string())?.id;
@@ -99,7 +99,7 @@ impl World {
             let (key, payload) = (Some(payload.clone()), payload.into());
             messages.push(NewMessage { key, payload, delay, ttl, dedup, ..NewMessage::default() });
         }
-        let request = Publish { topic: topic.clone(), messages };
+        let request = Publish { topic: topic.clone(), messages, checked: None };
         let answer = self.send(|reply| Command::Publish(REALM, request, reply));
         self.pending.push(Pending::Publish(topic, sent, answer));
     }

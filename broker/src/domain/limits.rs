@@ -112,3 +112,5 @@ pub const DEFAULT_DEDUP_WINDOW: Duration = Duration::from_secs(2 * MINUTE);
 pub const MAX_DEDUP_WINDOW: Duration = Duration::from_secs(7 * DAY);
 /// The id that a publisher gives a message. It is kept as a hash.
 pub const MAX_DEDUP_ID_BYTES: usize = 256;
+/// The JSON Schema of a topic: it is one row with its other settings.
+pub const MAX_SCHEMA_BYTES: usize = 64 * KIB;

@@ -130,6 +130,8 @@ pub struct Engine {
     usage: HashMap<RealmId, Usage>,
     /// How much each realm may keep.
     realm_quota: Quota,
+    /// Nothing more is to be kept, whatever the quotas say.
+    disk_is_full: bool,
 }
 
 /// An answer on its way.

@@ -111,6 +111,7 @@ impl Engine {
             remembered: foldhash::HashMap::default(),
             usage: foldhash::HashMap::default(),
             realm_quota: Quota::default(),
+            disk_is_full: false,
         };
         engine.begin()?;
         engine.load_topics()?;

@@ -18,6 +18,7 @@ mod policies;
 mod publish;
 mod pull;
 mod query;
+mod schema;
 mod server;
 mod settle;
 mod shadow;
@@ -55,12 +56,15 @@ pub struct App {
     pub access: Arc<Access>,
     /// Room for those who listen to events.
     listeners: Arc<Semaphore>,
+    /// Validators of topics' schemas.
+    schemas: Arc<schema::Schemas>,
 }
 
 impl App {
     /// Over a broker, for those whom `access` lets in.
     pub fn new(broker: Broker, access: Access) -> Self {
-        Self { broker, access: Arc::new(access), listeners: events::room() }
+        let schemas = Arc::new(schema::Schemas::new());
+        Self { broker, access: Arc::new(access), listeners: events::room(), schemas }
     }
 }
 

@@ -17,7 +17,7 @@ use super::{App, ErrorCode, Problem, trace};
 use crate::domain::dedup::{DedupKey, Fingerprint};
 use crate::domain::limits as limit;
 use crate::domain::name::Name;
-use crate::engine::{Accepted, Command, Durability, NewMessage, Publish};
+use crate::engine::{Accepted, Command, Durability, NewMessage, Publish, Published, Refusal, Unchecked};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -183,24 +183,81 @@ struct Sent {
     durability: Durability,
 }
 
-/// Sends the good items and puts the answers where their items were.
-async fn send(app: &App, topic: Name, items: Vec<Result<NewMessage, Problem>>) -> Result<Sent, Problem> {
-    let mut refused: Vec<Option<Problem>> = Vec::with_capacity(items.len());
-    let mut messages = Vec::with_capacity(items.len());
-    for item in items {
-        match item {
-            Ok(message) => {
-                messages.push(message);
-                refused.push(None);
+/// What became of an item before the good ones were sent.
+enum Slot {
+    Sent,
+    Refused(Problem),
+    /// Kept, as the schema that it violates may turn out to be an old one.
+    Violates(Box<(NewMessage, Problem)>),
+}
+
+/// How often the schema of a topic may change under one publish.
+const SCHEMA_CHANGES: usize = 3;
+
+/// Sends the good items and puts the answers where their items were. The topic says what they have to be checked against:
+/// where nothing is known of a schema they are sent as they are, and come back if there is one.
+async fn send(app: &App, topic: Name, mut items: Vec<Result<NewMessage, Problem>>) -> Result<Sent, Problem> {
+    for _ in 0..=SCHEMA_CHANGES {
+        let checker = app.schemas.of(REALM, &topic);
+        let violations = match &checker {
+            Some(checker) => {
+                app.schemas.violations(checker, items.iter().map(|item| item.as_ref().ok())).await?
             }
-            Err(problem) => refused.push(Some(problem)),
+            None => Vec::new(),
+        };
+        let (slots, messages) = sort(items, violations);
+        let checked = checker.map(|checker| checker.digest);
+        let publish = Publish { topic: topic.clone(), messages, checked };
+        match app.broker.call(|reply| Command::Publish(REALM, publish, reply)).await {
+            Ok(published) => return Ok(merge(slots, published)),
+            Err(Refusal::SchemaDiffers(unchecked)) => {
+                let Unchecked { schema, messages } = *unchecked;
+                app.schemas.learn(REALM, topic.clone(), schema).await?;
+                items = unsort(slots, messages);
+            }
+            Err(refusal) => return Err(refusal.into()),
         }
     }
-    let published =
-        app.broker.call(|reply| Command::Publish(REALM, Publish { topic, messages }, reply)).await?;
-    let mut results = published.results.into_iter().map(|result| result.map_err(Problem::from));
-    let results = refused.into_iter().filter_map(|refused| refused.map(Err).or_else(|| results.next()));
-    Ok(Sent { results: results.collect(), durability: published.durability })
+    Err(Problem::new(ErrorCode::SchemaChanged, "the schema of the topic changed again and again"))
+}
+
+/// The messages to be sent, and where each item is meanwhile.
+fn sort(
+    items: Vec<Result<NewMessage, Problem>>,
+    violations: Vec<Option<Problem>>,
+) -> (Vec<Slot>, Vec<NewMessage>) {
+    let mut messages = Vec::with_capacity(items.len());
+    let violations = violations.into_iter().chain(std::iter::repeat(None));
+    let slots = items.into_iter().zip(violations).map(|(item, violation)| match (item, violation) {
+        (Err(problem), _) => Slot::Refused(problem),
+        (Ok(message), Some(problem)) => Slot::Violates(Box::new((message, problem))),
+        (Ok(message), None) => {
+            messages.push(message);
+            Slot::Sent
+        }
+    });
+    (slots.collect(), messages)
+}
+
+/// The items as they were before they were sorted.
+fn unsort(slots: Vec<Slot>, messages: Vec<NewMessage>) -> Vec<Result<NewMessage, Problem>> {
+    let mut messages = messages.into_iter();
+    let items = slots.into_iter().filter_map(|slot| match slot {
+        Slot::Sent => messages.next().map(Ok),
+        Slot::Refused(problem) => Some(Err(problem)),
+        Slot::Violates(kept) => Some(Ok(kept.0)),
+    });
+    items.collect()
+}
+
+fn merge(slots: Vec<Slot>, published: Published) -> Sent {
+    let mut results = published.results.into_iter();
+    let results = slots.into_iter().filter_map(|slot| match slot {
+        Slot::Sent => results.next().map(|result| result.map_err(Problem::from)),
+        Slot::Refused(problem) => Some(Err(problem)),
+        Slot::Violates(kept) => Some(Err(kept.1)),
+    });
+    Sent { results: results.collect(), durability: published.durability }
 }
 
 fn batch<T>(

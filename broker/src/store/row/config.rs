@@ -7,7 +7,7 @@ use crate::domain::digest::Digest;
 use crate::domain::id::{Sequence, TopicId};
 use crate::domain::name::Name;
 use crate::domain::quota::{Quota, Usage};
-use crate::domain::settings::{Mode, Start, SubscriptionSettings, TopicSettings};
+use crate::domain::settings::{Mode, Schema, Start, SubscriptionSettings, TopicSettings};
 use crate::domain::time::Timestamp;
 
 /// A topic as configured.
@@ -144,6 +144,7 @@ impl Row for TopicRow {
         out.duration(self.settings.dedup_window);
         out.option(self.settings.quota.max_messages, Writer::u64);
         out.option(self.settings.quota.max_bytes, Writer::u64);
+        out.option(self.settings.schema.as_ref(), |out, schema| out.text(schema.text()));
     }
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
@@ -158,6 +159,7 @@ impl Row for TopicRow {
                     max_messages: from.option(Reader::u64)?,
                     max_bytes: from.option(Reader::u64)?,
                 },
+                schema: from.option(|from| Ok(Schema::new(&from.text()?)))?,
             },
         })
     }
@@ -353,7 +355,8 @@ mod tests {
         let at = Timestamp::from_millis(1);
         reads_back(&TopicRow { name: name.clone(), created_at: at, settings: TopicSettings::default() });
         let quota = Quota { max_messages: Some(1), max_bytes: Some(u64::MAX) };
-        let settings = TopicSettings { quota, ..TopicSettings::default() };
+        let schema = Some(Schema::new("{}"));
+        let settings = TopicSettings { quota, schema, ..TopicSettings::default() };
         reads_back(&TopicRow { name: name.clone(), created_at: at, settings });
         reads_back(&HeadRow { next: u64::MAX, first: 1, bytes: 2, incoming: 3 });
         reads_back(&HeadRow::empty());
