@@ -20,6 +20,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::clock::Clock;
+use crate::disk::Disk;
 use crate::domain::audit::AuditEntry;
 use crate::domain::id::RealmId;
 use crate::domain::quota::Quota;
@@ -59,6 +60,8 @@ pub struct Options {
     pub standard: &'static [u8],
     /// How much each realm may keep.
     pub realm_quota: Quota,
+    /// Bytes of the disk to be left free; 0 for none.
+    pub min_free_disk: u64,
 }
 
 /// Why a broker could not start, or stopped.
@@ -162,9 +165,10 @@ impl Broker {
             }
             programs.ask_shadows(shadows, |realm, digest| engine.read_module(realm, digest))
         };
+        let disk = Disk::new(data_dir, options.min_free_disk);
         let thread = std::thread::Builder::new()
             .name("dispatch".to_owned())
-            .spawn(move || dispatch(engine, &inbox, clock, ask))
+            .spawn(move || dispatch(engine, &inbox, clock, disk, ask))
             .map_err(|error| BrokerError::System(error.to_string()))?;
         let room = Arc::new(Semaphore::new(MAILBOX_KIB as usize));
         let trials = Arc::new(trials);
@@ -312,6 +316,7 @@ fn dispatch(
     mut engine: Engine,
     inbox: &Receiver<Envelope>,
     clock: Clock,
+    mut disk: Disk,
     mut ask: impl FnMut(&mut Engine, Vec<Ask>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut group = Vec::with_capacity(GROUP);
@@ -331,7 +336,9 @@ fn dispatch(
                 None
             }
         });
-        let asks = engine.run(commands, clock.now())?;
+        let now = clock.now();
+        engine.disk_is_full(disk.is_full(now));
+        let asks = engine.run(commands, now)?;
         ask(&mut engine, asks)?;
     }
     engine.close()

@@ -4,6 +4,7 @@
 
 pub mod cli;
 pub mod clock;
+pub mod disk;
 pub mod dispatch;
 pub mod domain;
 pub mod engine;

@@ -7,6 +7,7 @@
 //! - [`leases`]: consumers that are slow, vanish, or come late.
 //! - [`streams`]: consumers on an open connection.
 //! - [`policies`]: programs that misbehave or are replaced.
+//! - [`publishing`]: data at its limits, batches beyond theirs.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -15,5 +16,6 @@ mod delivery;
 mod endings;
 mod leases;
 mod policies;
+mod publishing;
 mod schedules;
 mod streams;

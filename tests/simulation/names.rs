@@ -1,6 +1,7 @@
 //! Ids that producers give their messages: within the window each is stored once, through every crash.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use reprise_broker::domain::dedup::{DedupKey, Fingerprint};
@@ -89,14 +90,17 @@ impl Model {
         match result {
             Ok(Accepted { id: found, duplicate: true }) => {
                 expect(*found)?;
-                if !topic.messages.contains_key(&found.sequence) {
-                    // The answer to the first of them was lost.
-                    let of = |(to, other): &(Name, Sent)| to == name && other.payload == sent.payload;
-                    let place = self.unanswered.iter().position(of);
-                    let place = place.ok_or_else(|| format!("{found} is a duplicate of nothing"))?;
-                    topic.messages.insert(found.sequence, self.unanswered.remove(place).1);
-                }
-                let original = &topic.messages[&found.sequence].payload;
+                let original = match topic.messages.entry(found.sequence) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(place) => {
+                        // The answer to the first of them was lost.
+                        let of = |(to, other): &(Name, Sent)| to == name && other.payload == sent.payload;
+                        let first = self.unanswered.iter().position(of);
+                        let first = first.ok_or_else(|| format!("{found} is a duplicate of nothing"))?;
+                        place.insert(self.unanswered.remove(first).1)
+                    }
+                };
+                let original = &original.payload;
                 if *original != sent.payload {
                     return Err(format!("{} was taken for {original}, which is {found}", sent.payload));
                 }

@@ -87,7 +87,7 @@ impl Steps {
 
     fn publish(&mut self, delay: Duration) {
         let message = NewMessage { delay, ..NewMessage::default() };
-        let request = Publish { topic: name("t"), messages: vec![message] };
+        let request = Publish { topic: name("t"), messages: vec![message], checked: None };
         let published = self.run(|reply| Command::Publish(REALM, request, reply)).expect("it runs");
         assert!(published.expect("published").results[0].is_ok());
     }

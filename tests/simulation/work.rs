@@ -55,7 +55,7 @@ impl World {
             self.call(|reply| Command::PutTopic(REALM, request, reply))?;
             let payload = format!("the first of {topic}");
             let message = message(&payload);
-            let request = Publish { topic: name(topic), messages: vec![message] };
+            let request = Publish { topic: name(topic), messages: vec![message], checked: None };
             let answer = self.call(|reply| Command::Publish(REALM, request, reply))?;
             let published = answer.and_then(Result::ok).ok_or("the first publish was refused")?;
             let id = published.results[0].clone().map_err(|refusal| refusal.to_string())?.id;
@@ -107,7 +107,7 @@ impl World {
             sent.push(Sent { payload: payload.clone(), available_at: self.now + delay, delay, id });
             messages.push(NewMessage { delay, ttl, dedup, ..message(&payload) });
         }
-        let request = Publish { topic: topic.clone(), messages };
+        let request = Publish { topic: topic.clone(), messages, checked: None };
         let answer = self.send(|reply| Command::Publish(REALM, request, reply));
         self.pending.push(Pending::Publish(topic, sent, answer));
     }

@@ -58,6 +58,7 @@ fn each_large_dependency_is_named_in_one_place() {
     only_in(&["wasmtime", "wit_component", "wit_parser", "wasmparser"], &["policy/"]);
     only_in(&["axum::", "use axum"], &["http/"]);
     only_in(&["reqwest", "clap::"], &["cli/"]);
+    only_in(&["jsonschema"], &["http/schema"]);
     only_in(&["rustix::process"], &["policy/child.rs", "cli/serve.rs"]);
 }
 

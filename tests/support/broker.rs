@@ -129,6 +129,13 @@ impl Broker {
         self.client = Client::new(&address);
     }
 
+    /// Starts it again with other arguments.
+    pub(crate) fn relaunch(mut self, launch: Launch) -> Self {
+        self.launch = launch;
+        self.start_again();
+        self
+    }
+
     pub(crate) fn kill_and_start_again(&mut self) {
         self.kill();
         self.start_again();

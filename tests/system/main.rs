@@ -13,6 +13,7 @@
 //! - [`publishing_cloudevents`]: events in every mode, and trace context.
 //! - [`publishing_dedup`]: what is sent again is stored once.
 //! - [`publishing_quotas`]: what is full refuses publishes, drops nothing and counts exactly.
+//! - [`publishing_schema`]: payloads follow the JSON Schema of their topic, or are refused.
 //! - [`payloads`]: bytes and attributes come back as they were given.
 //! - [`modes`]: what is settled on delivery, and what is for whoever is connected.
 //! - [`ordering`]: one delivery of a key at a time, in the order they were published.
@@ -74,6 +75,7 @@ mod publishing;
 mod publishing_cloudevents;
 mod publishing_dedup;
 mod publishing_quotas;
+mod publishing_schema;
 mod rates;
 mod records;
 mod retention;

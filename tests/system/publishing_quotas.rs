@@ -147,3 +147,33 @@ fn what_waits_for_a_topic_goes_with_it() {
     assert_eq!(broker.next("reader").message["payload"], "new");
     assert_eq!(broker.poll("reader"), None);
 }
+
+/// A disk with less room than is to be left free refuses publishes, for now; pulls and settlements go on, across a
+/// restart too.
+#[test]
+fn a_nearly_full_disk_refuses_publishes() {
+    let mut broker = Broker::start();
+    broker.topic_and_subscription(json!({ "retry": { "delay": 0, "backoff": "fixed" } }));
+    broker.publish("t", &json!(1));
+    broker.kill();
+    let mut broker =
+        broker.relaunch(Launch { more: &["--no-auth", "--min-free-disk", "15EiB"], ..Launch::default() });
+    let refused = publish(&broker, "t", "2");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(refused.problem(), (507, "insufficient_storage".to_owned()));
+    let refused = broker.post(MESSAGES, &json!({ "messages": [{ "payload": 1 }] }));
+    let error = &refused.json()["items"][0]["error"];
+    assert_eq!(
+        (refused.status, &error["code"], &error["retryable"]),
+        (507, &json!("insufficient_storage"), &json!(true))
+    );
+    let delivery = broker.next("s");
+    assert_eq!(broker.nack("s", &delivery.receipt, "timeout")["decision"]["action"], "retry");
+    let delivery = broker.next("s");
+    assert_eq!(broker.ack("s", &delivery.receipt)["status"], "acked");
+    assert_eq!(broker.get("/v1/topics/t").expect(200)["next_sequence"], 2);
+    broker.kill();
+    let broker =
+        broker.relaunch(Launch { more: &["--no-auth", "--min-free-disk", "0"], ..Launch::default() });
+    assert_eq!(publish(&broker, "t", "2").status, 201);
+}

@@ -62,6 +62,9 @@ pub(super) struct Arguments {
     /// Bytes of their payloads and attributes, such as "20GiB".
     #[arg(long, env = "BROKER_REALM_MAX_BYTES", value_parser = size)]
     realm_max_bytes: Option<u64>,
+    /// Room on the disk that is left free: below it publishes are refused, and everything else goes on. 0 for none.
+    #[arg(long, env = "BROKER_MIN_FREE_DISK", value_parser = size, default_value = "256MiB")]
+    min_free_disk: u64,
 }
 
 fn stream_idle(given: &str) -> Result<Duration, String> {
@@ -102,6 +105,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             max_messages: arguments.realm_max_messages.map(NonZeroU64::get),
             max_bytes: arguments.realm_max_bytes,
         },
+        min_free_disk: arguments.min_free_disk,
     };
     let (broker, dispatcher) = Broker::start(&arguments.data_dir, options)
         .map_err(|error| format!("{}: {error}", arguments.data_dir.display()))?;

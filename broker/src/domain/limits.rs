@@ -157,3 +157,5 @@ pub const MAX_RATE: u32 = 1_000_000;
 /// Rows of the audit log, a few hundred bytes each; beyond that the oldest go. So many that nobody who is busy washes away
 /// soon what others did.
 pub const MAX_AUDIT_ROWS: u64 = 1_000_000;
+/// The JSON Schema of a topic: it is one row with its other settings.
+pub const MAX_SCHEMA_BYTES: usize = 64 * KIB;

@@ -1,8 +1,10 @@
 //! What an operator sets on a topic or a subscription, and the bounds of it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::decision::Bounds;
+use super::digest::Digest;
 use super::filter::Filter;
 use super::id::Sequence;
 use super::limits as limit;
@@ -25,6 +27,32 @@ pub struct TopicSettings {
     pub dedup_window: Duration,
     /// How much it may keep.
     pub quota: Quota,
+    /// What its payloads have to follow.
+    pub schema: Option<Schema>,
+}
+
+/// A JSON Schema as it was written. Who checks payloads says against which one by its digest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Schema {
+    text: Arc<str>,
+    digest: Digest,
+}
+
+impl Schema {
+    /// Of this text.
+    pub fn new(text: &str) -> Self {
+        Self { text: text.into(), digest: Digest::of(text.as_bytes()) }
+    }
+
+    /// Its text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Of its text.
+    pub const fn digest(&self) -> Digest {
+        self.digest
+    }
 }
 
 impl Default for TopicSettings {
@@ -36,6 +64,7 @@ impl Default for TopicSettings {
             max_age: None,
             dedup_window: limit::DEFAULT_DEDUP_WINDOW,
             quota: Quota::default(),
+            schema: None,
         }
     }
 }
@@ -195,7 +224,11 @@ impl TopicSettings {
         number("max_message_bytes", self.max_message_bytes as u64, limit::MAX_MESSAGE_BYTES as u64)?;
         between("dedup_window", self.dedup_window, Duration::ZERO, limit::MAX_DEDUP_WINDOW)?;
         number("max_messages", self.quota.max_messages.unwrap_or(1), u64::MAX)?;
-        number("max_bytes", self.quota.max_bytes.unwrap_or(1), u64::MAX)
+        number("max_bytes", self.quota.max_bytes.unwrap_or(1), u64::MAX)?;
+        if self.schema.as_ref().is_some_and(|schema| schema.text().len() > limit::MAX_SCHEMA_BYTES) {
+            return invalid("schema", format!("at most {} bytes", limit::MAX_SCHEMA_BYTES));
+        }
+        Ok(())
     }
 }
 

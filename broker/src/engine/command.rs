@@ -22,7 +22,9 @@ use crate::domain::message::Message;
 use crate::domain::name::Name;
 use crate::domain::receipt::Receipt;
 use crate::domain::record::RecordedFailure;
-use crate::domain::settings::{InvalidSetting, Mode, Ordering, Start, SubscriptionSettings, TopicSettings};
+use crate::domain::settings::{
+    InvalidSetting, Mode, Ordering, Schema, Start, SubscriptionSettings, TopicSettings,
+};
 use crate::domain::time::Timestamp;
 use crate::store::row::{CursorRow, DeadLetterRow, Ending, HeadRow, RevisionRow, SubscriptionRow, TopicRow};
 
@@ -169,6 +171,10 @@ pub enum Refusal {
     TokenNotFound,
     #[error("the realm has a token {0} already")]
     TokenExists(Name),
+    #[error("the messages were checked against another schema than the topic has")]
+    SchemaDiffers(Box<Unchecked>),
+    #[error("the disk has less room than the broker leaves free")]
+    InsufficientStorage,
 }
 
 /// A page of a list that is ordered by `K`.
@@ -319,6 +325,17 @@ pub struct Publish {
     /// Where to.
     pub topic: Name,
     /// In order.
+    pub messages: Vec<NewMessage>,
+    /// The schema that they were found to follow.
+    pub checked: Option<Digest>,
+}
+
+/// Messages that were not checked against the schema of their topic.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unchecked {
+    /// What they have to be checked against, if anything.
+    pub schema: Option<Schema>,
+    /// As they came.
     pub messages: Vec<NewMessage>,
 }
 

@@ -158,6 +158,8 @@ pub struct Engine {
     /// What the audit log is to tell of the command at hand, if it is accepted.
     telling: Option<AuditEntry>,
     accepted: bool,
+    /// Nothing more is to be kept, whatever the quotas say.
+    disk_is_full: bool,
 }
 
 /// An answer on its way.

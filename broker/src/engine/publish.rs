@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::command::{Accepted, NewMessage, Publish, Published, Refusal, message_id};
+use super::command::{Accepted, NewMessage, Publish, Published, Refusal, Unchecked, message_id};
 use super::{Engine, Reply, or_refuse};
 use crate::domain::id::{RealmId, TopicId};
 use crate::domain::limits::MAX_DELAY;
 use crate::domain::message::Message;
 use crate::domain::name::Name;
+use crate::domain::settings::Schema;
 use crate::domain::time::Timestamp;
 use crate::store::row::Row as _;
 use crate::store::{Commit, Keyspace, StoreError, key};
@@ -24,6 +25,12 @@ impl Engine {
             return Ok(());
         }
         let topic = or_refuse!(try self, reply, self.topic_id(realm, &request.topic));
+        let schema = self.topics.get(&topic).and_then(|topic| topic.row.settings.schema.as_ref());
+        if schema.map(Schema::digest) != request.checked {
+            let unchecked = Unchecked { schema: schema.cloned(), messages: request.messages };
+            self.answer(reply, Err(Refusal::SchemaDiffers(Box::new(unchecked))));
+            return Ok(());
+        }
         let mut commit = Commit::default();
         let mut results = Vec::with_capacity(request.messages.len());
         for message in request.messages {

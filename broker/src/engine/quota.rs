@@ -15,8 +15,16 @@ impl Engine {
         self.realm_quota = quota;
     }
 
-    /// Whether the topic and its realm have room for one message more, of so many bytes.
+    /// Says whether the disk has less room than is to be left free.
+    pub fn disk_is_full(&mut self, is_full: bool) {
+        self.disk_is_full = is_full;
+    }
+
+    /// Whether the disk, the topic and its realm have room for one message more, of so many bytes.
     pub(super) fn has_room(&self, id: TopicId, bytes: u64) -> Result<(), Refusal> {
+        if self.disk_is_full {
+            return Err(Refusal::InsufficientStorage);
+        }
         let Some(topic) = self.topics.get(&id) else { return Ok(()) };
         if let Some((what, limit)) = topic.row.settings.quota.passed_by(topic.head.usage(), bytes) {
             return Err(Refusal::TopicFull { topic: topic.row.name.clone(), what, limit });

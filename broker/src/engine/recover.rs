@@ -126,6 +126,7 @@ impl Engine {
             audit: AuditHead::EMPTY,
             telling: None,
             accepted: false,
+            disk_is_full: false,
         };
         engine.begin()?;
         engine.load_registry()?;

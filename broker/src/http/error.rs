@@ -20,6 +20,8 @@ pub enum ErrorCode {
     DedupConflict,
     /// The token lacks the scope that this needs.
     Forbidden,
+    /// The disk has less room than the broker leaves free.
+    InsufficientStorage,
     /// The broker failed; its log says how.
     Internal,
     /// An attribute's name or value, or their number, is not allowed.
@@ -52,6 +54,8 @@ pub enum ErrorCode {
     InvalidReceipt,
     /// The scenario of a simulation cannot be read.
     InvalidScenario,
+    /// The schema of a topic is none, or costs more than is allowed.
+    InvalidSchema,
     /// A setting is out of its bounds.
     InvalidSetting,
     /// There can be no more of these.
@@ -94,6 +98,10 @@ pub enum ErrorCode {
     RevisionNotFound,
     /// The revision was taken out of service after too many faults.
     RevisionQuarantined,
+    /// The schema of the topic changed again and again while messages were checked.
+    SchemaChanged,
+    /// The payload does not follow the schema of its topic.
+    SchemaViolation,
     /// The shadow would be what is active: the same module with the same parameters.
     ShadowIsActive,
     /// The subscription has no shadow.
@@ -141,6 +149,7 @@ impl ErrorCode {
             Self::DeadLetterNotFound => "dead_letter_not_found",
             Self::DedupConflict => "dedup_conflict",
             Self::Forbidden => "forbidden",
+            Self::InsufficientStorage => "insufficient_storage",
             Self::Internal => "internal",
             Self::InvalidAttribute => "invalid_attribute",
             Self::InvalidBody => "invalid_body",
@@ -157,6 +166,7 @@ impl ErrorCode {
             Self::InvalidQuery => "invalid_query",
             Self::InvalidReceipt => "invalid_receipt",
             Self::InvalidScenario => "invalid_scenario",
+            Self::InvalidSchema => "invalid_schema",
             Self::InvalidSetting => "invalid_setting",
             Self::LimitReached => "limit_reached",
             Self::MaxLeaseExceeded => "max_lease_exceeded",
@@ -178,6 +188,8 @@ impl ErrorCode {
             Self::RequestTimeout => "request_timeout",
             Self::RevisionNotFound => "revision_not_found",
             Self::RevisionQuarantined => "revision_quarantined",
+            Self::SchemaChanged => "schema_changed",
+            Self::SchemaViolation => "schema_violation",
             Self::ShadowIsActive => "shadow_is_active",
             Self::ShadowNotFound => "shadow_not_found",
             Self::ShuttingDown => "shutting_down",
@@ -239,6 +251,7 @@ impl ErrorCode {
             | Self::PolicyChanged
             | Self::RealmInUse
             | Self::RevisionQuarantined
+            | Self::SchemaChanged
             | Self::ShadowIsActive
             | Self::StaleReceipt
             | Self::TokenExists
@@ -248,9 +261,12 @@ impl ErrorCode {
                 StatusCode::PAYLOAD_TOO_LARGE
             }
             Self::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::InvalidFilter | Self::InvalidParams | Self::InvalidPolicy | Self::InvalidSetting => {
-                StatusCode::UNPROCESSABLE_ENTITY
-            }
+            Self::InvalidFilter
+            | Self::InvalidParams
+            | Self::InvalidPolicy
+            | Self::InvalidSchema
+            | Self::InvalidSetting
+            | Self::SchemaViolation => StatusCode::UNPROCESSABLE_ENTITY,
             Self::QuotaExceeded
             | Self::RateLimited
             | Self::TooManyFailedLogins
@@ -259,6 +275,7 @@ impl ErrorCode {
             | Self::TooManyTrials
             | Self::TooManyWaiters => StatusCode::TOO_MANY_REQUESTS,
             Self::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
+            Self::InsufficientStorage => StatusCode::INSUFFICIENT_STORAGE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
             Self::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -266,18 +283,25 @@ impl ErrorCode {
 
     /// Whether the broker has no room or no time for it now: the answer says when to try again.
     pub(super) fn is_for_now(self) -> bool {
-        matches!(self.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
+        matches!(
+            self.status(),
+            StatusCode::TOO_MANY_REQUESTS
+                | StatusCode::SERVICE_UNAVAILABLE
+                | StatusCode::INSUFFICIENT_STORAGE
+        )
     }
 
     /// Whether the same request can succeed later.
     pub const fn is_retryable(self) -> bool {
         matches!(
             self,
-            Self::Internal
+            Self::InsufficientStorage
+                | Self::Internal
                 | Self::PolicyChanged
                 | Self::QuotaExceeded
                 | Self::RateLimited
                 | Self::RequestTimeout
+                | Self::SchemaChanged
                 | Self::ShuttingDown
                 | Self::TooManyFailedLogins
                 | Self::TooManyListeners
@@ -388,6 +412,8 @@ impl From<Refusal> for Problem {
             Refusal::Outstanding(_) => ErrorCode::Outstanding,
             Refusal::ShuttingDown => ErrorCode::ShuttingDown,
             Refusal::DedupConflict(_) => ErrorCode::DedupConflict,
+            Refusal::SchemaDiffers(_) => ErrorCode::SchemaChanged,
+            Refusal::InsufficientStorage => ErrorCode::InsufficientStorage,
             Refusal::TopicFull { .. } | Refusal::RealmFull { .. } => ErrorCode::QuotaExceeded,
             Refusal::RealmNotFound => ErrorCode::RealmNotFound,
             Refusal::RealmInUse(_) | Refusal::DefaultRealm => ErrorCode::RealmInUse,

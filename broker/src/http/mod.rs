@@ -22,6 +22,7 @@ mod publish;
 mod pull;
 mod query;
 mod realms;
+mod schema;
 mod server;
 mod settle;
 mod shadow;
@@ -64,13 +65,16 @@ pub struct App {
     streams: stream::Streams,
     /// Who asks too often, and who guesses.
     throttle: Arc<Throttle>,
+    /// Validators of topics' schemas.
+    schemas: Arc<schema::Schemas>,
 }
 
 impl App {
     /// Over a broker, for those whom `access` lets in.
     pub fn new(broker: Broker, access: Access) -> Self {
         let (access, throttle) = (Arc::new(access), Arc::default());
-        Self { broker, access, streams: stream::Streams::default(), throttle }
+        let schemas = Arc::new(schema::Schemas::new());
+        Self { broker, access, streams: stream::Streams::default(), throttle, schemas }
     }
 
     /// With streams that end after so long without a sign of their client.

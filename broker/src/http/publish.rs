@@ -19,7 +19,7 @@ use crate::domain::dedup::{DedupKey, Fingerprint};
 use crate::domain::id::RealmId;
 use crate::domain::limits as limit;
 use crate::domain::name::Name;
-use crate::engine::{Accepted, Command, Durability, NewMessage, Publish, Published};
+use crate::engine::{Accepted, Command, Durability, NewMessage, Publish, Published, Refusal, Unchecked};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -185,49 +185,109 @@ struct Sent {
     durability: Durability,
 }
 
+/// What became of an item before the good ones were sent.
+enum Slot {
+    Sent,
+    Refused(Problem),
+    /// Kept, as the schema that it violates may turn out to be an old one.
+    Violates(Box<(NewMessage, Problem)>),
+}
+
+/// How often the schema of a topic may change under one publish.
+const SCHEMA_CHANGES: usize = 3;
+
 /// A batch that the broker works on.
 pub(super) struct Publishing {
-    /// In the order of the batch; what is `None` is to come.
-    refused: Vec<Option<Problem>>,
+    app: App,
+    realm: RealmId,
+    topic: Name,
+    slots: Vec<Slot>,
     published: Awaited<Published>,
 }
 
-/// Sends the good items.
+/// Sends the good items. The topic says what they have to be checked against: where nothing is known of a schema they are
+/// sent as they are, and come back if there is one.
 pub(super) async fn send(
     app: &App,
     realm: RealmId,
     topic: Name,
     items: Vec<Result<NewMessage, Problem>>,
 ) -> Result<Publishing, Problem> {
-    let mut refused: Vec<Option<Problem>> = Vec::with_capacity(items.len());
-    let mut messages = Vec::with_capacity(items.len());
-    for item in items {
-        match item {
-            Ok(message) => {
-                messages.push(message);
-                refused.push(None);
-            }
-            Err(problem) => refused.push(Some(problem)),
-        }
-    }
-    let published = app.broker.send(|reply| Command::Publish(realm, Publish { topic, messages }, reply));
-    Ok(Publishing { refused, published: published.await? })
+    let checker = app.schemas.of(realm, &topic);
+    let violations = match &checker {
+        Some(checker) => app.schemas.violations(checker, items.iter().map(|item| item.as_ref().ok())).await?,
+        None => Vec::new(),
+    };
+    let (slots, messages) = sort(items, violations);
+    let checked = checker.map(|checker| checker.digest);
+    let publish = Publish { topic: topic.clone(), messages, checked };
+    let published = app.broker.send(|reply| Command::Publish(realm, publish, reply)).await?;
+    Ok(Publishing { app: app.clone(), realm, topic, slots, published })
 }
 
 impl Publishing {
-    /// Puts the results where their items were.
+    /// Puts the results where their items were; what came back is checked against the schema that came with it, and sent
+    /// again.
     async fn sent(self) -> Result<Sent, Problem> {
-        let published = self.published.await?;
-        let mut taken = published.results.into_iter().map(|result| result.map_err(Problem::from));
-        let refused = self.refused.into_iter();
-        let results = refused.filter_map(|refused| refused.map(Err).or_else(|| taken.next()));
-        Ok(Sent { results: results.collect(), durability: published.durability })
+        let mut publishing = self;
+        for _ in 0..=SCHEMA_CHANGES {
+            let Self { app, realm, topic, slots, published } = publishing;
+            match published.await {
+                Ok(published) => return Ok(merge(slots, published)),
+                Err(Refusal::SchemaDiffers(unchecked)) => {
+                    let Unchecked { schema, messages } = *unchecked;
+                    app.schemas.learn(realm, topic.clone(), schema).await?;
+                    publishing = send(&app, realm, topic, unsort(slots, messages)).await?;
+                }
+                Err(refusal) => return Err(refusal.into()),
+            }
+        }
+        Err(Problem::new(ErrorCode::SchemaChanged, "the schema of the topic changed again and again"))
     }
 
     /// The same as it is shown.
     pub(super) async fn answer(self) -> Result<PublishAnswer, Problem> {
         self.sent().await.map(PublishAnswer::from)
     }
+}
+
+/// The messages to be sent, and where each item is meanwhile.
+fn sort(
+    items: Vec<Result<NewMessage, Problem>>,
+    violations: Vec<Option<Problem>>,
+) -> (Vec<Slot>, Vec<NewMessage>) {
+    let mut messages = Vec::with_capacity(items.len());
+    let violations = violations.into_iter().chain(std::iter::repeat(None));
+    let slots = items.into_iter().zip(violations).map(|(item, violation)| match (item, violation) {
+        (Err(problem), _) => Slot::Refused(problem),
+        (Ok(message), Some(problem)) => Slot::Violates(Box::new((message, problem))),
+        (Ok(message), None) => {
+            messages.push(message);
+            Slot::Sent
+        }
+    });
+    (slots.collect(), messages)
+}
+
+/// The items as they were before they were sorted.
+fn unsort(slots: Vec<Slot>, messages: Vec<NewMessage>) -> Vec<Result<NewMessage, Problem>> {
+    let mut messages = messages.into_iter();
+    let items = slots.into_iter().filter_map(|slot| match slot {
+        Slot::Sent => messages.next().map(Ok),
+        Slot::Refused(problem) => Some(Err(problem)),
+        Slot::Violates(kept) => Some(Ok(kept.0)),
+    });
+    items.collect()
+}
+
+fn merge(slots: Vec<Slot>, published: Published) -> Sent {
+    let mut results = published.results.into_iter();
+    let results = slots.into_iter().filter_map(|slot| match slot {
+        Slot::Sent => results.next().map(|result| result.map_err(Problem::from)),
+        Slot::Refused(problem) => Some(Err(problem)),
+        Slot::Violates(kept) => Some(Err(kept.1)),
+    });
+    Sent { results: results.collect(), durability: published.durability }
 }
 
 impl From<Sent> for PublishAnswer {

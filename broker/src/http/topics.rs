@@ -9,13 +9,13 @@ use super::auth::{May, need};
 use super::body::{Format, Given};
 use super::query::{Asked, PageQuery, cursor};
 use super::shape::ListBody;
-use super::wire::{GivenDuration, WireDuration, WireTime, optional};
+use super::wire::{GivenDuration, JsonOut, JsonPayload, WireDuration, WireTime, optional};
 use super::{App, Problem};
 use crate::domain::audit::Action;
 use crate::domain::name::Name;
 use crate::domain::quota::Quota;
-use crate::domain::settings::TopicSettings;
-use crate::engine::{Command, PutTopic, TopicView};
+use crate::domain::settings::{Schema, TopicSettings};
+use crate::engine::{Command, PutTopic, Refusal, TopicView};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -27,6 +27,7 @@ pub(super) struct TopicBody {
     dedup_window: Option<GivenDuration>,
     max_messages: Option<u64>,
     max_bytes: Option<u64>,
+    schema: Option<JsonPayload>,
 }
 
 #[derive(Serialize)]
@@ -48,6 +49,8 @@ pub(super) struct TopicAnswer {
     messages: u64,
     bytes: u64,
     incoming: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema: Option<JsonOut>,
 }
 
 pub(super) async fn put(
@@ -59,6 +62,7 @@ pub(super) async fn put(
 ) -> Result<Response, Problem> {
     let name = caller.topic(&topic)?;
     let default = TopicSettings::default();
+    let schema = body.schema.as_ref().map(|JsonPayload(json)| Schema::new(&String::from_utf8_lossy(json)));
     let settings = TopicSettings {
         keep_acked: optional(body.keep_acked.as_ref(), "keep_acked")?.unwrap_or(default.keep_acked),
         max_message_bytes: body.max_message_bytes.unwrap_or(default.max_message_bytes),
@@ -66,11 +70,17 @@ pub(super) async fn put(
         max_age: optional(body.max_age.as_ref(), "max_age")?,
         dedup_window: optional(body.dedup_window.as_ref(), "dedup_window")?.unwrap_or(default.dedup_window),
         quota: Quota { max_messages: body.max_messages, max_bytes: body.max_bytes },
+        schema,
     };
+    // Its size first.
+    settings.validate().map_err(Refusal::from)?;
+    if let Some(schema) = settings.schema.clone() {
+        app.schemas.check(schema).await?;
+    }
     let request = PutTopic { name, settings };
     let entry = caller.does(Action::TopicPut, &request.name);
     let put = app.broker.audited(entry, |reply| Command::PutTopic(caller.realm, request, reply)).await?;
-    Ok(format.put(put, answer))
+    Ok(format.put(put, |view| with_schema(view, format)))
 }
 
 pub(super) async fn get(
@@ -81,7 +91,7 @@ pub(super) async fn get(
 ) -> Result<Response, Problem> {
     let name = caller.topic(&topic)?;
     let view = app.broker.call(|reply| Command::GetTopic(caller.realm, name, reply)).await?;
-    Ok(format.ok(&answer(view)))
+    Ok(format.ok(&with_schema(view, format)))
 }
 
 pub(super) async fn list(
@@ -107,6 +117,13 @@ pub(super) async fn delete(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
+/// A list leaves schemas out: they may be large, and many.
+fn with_schema(view: TopicView, format: Format) -> TopicAnswer {
+    let schema = view.row.settings.schema.clone();
+    let schema = schema.and_then(|schema| JsonOut::new(schema.text().as_bytes(), format));
+    TopicAnswer { schema, ..answer(view) }
+}
+
 fn answer(view: TopicView) -> TopicAnswer {
     let (quota, usage) = (view.row.settings.quota, view.head.usage());
     TopicAnswer {
@@ -125,5 +142,6 @@ fn answer(view: TopicView) -> TopicAnswer {
         messages: usage.messages,
         bytes: usage.bytes,
         incoming: view.head.incoming,
+        schema: None,
     }
 }

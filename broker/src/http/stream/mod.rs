@@ -177,7 +177,9 @@ pub(super) async fn publish(
     upgrade: Upgrade,
 ) -> Result<Response, Problem> {
     let topic = caller.topic(&topic)?;
-    app.broker.call(|reply| Command::GetTopic(caller.realm, topic.clone(), reply)).await?;
+    let view = app.broker.call(|reply| Command::GetTopic(caller.realm, topic.clone(), reply)).await?;
+    // Known beforehand, so that no frame comes back to be checked and arrives behind later ones.
+    app.schemas.learn(caller.realm, topic.clone(), view.row.settings.schema).await?;
     let place = enter(&app, caller.realm)?;
     let session = publish::Session { app, caller: Caller::clone(&caller), topic, format: upgrade.format };
     Ok(upgrade.open(|socket| async move {

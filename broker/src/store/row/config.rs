@@ -8,7 +8,7 @@ use crate::domain::filter::Filter;
 use crate::domain::id::{BacklogId, Sequence, TopicId};
 use crate::domain::name::Name;
 use crate::domain::quota::{Quota, Usage};
-use crate::domain::settings::{Mode, Ordering, Start, SubscriptionSettings, TopicSettings};
+use crate::domain::settings::{Mode, Ordering, Schema, Start, SubscriptionSettings, TopicSettings};
 use crate::domain::time::Timestamp;
 
 /// A topic as configured.
@@ -162,6 +162,7 @@ impl Row for TopicRow {
         out.duration(self.settings.dedup_window);
         out.option(self.settings.quota.max_messages, Writer::u64);
         out.option(self.settings.quota.max_bytes, Writer::u64);
+        out.option(self.settings.schema.as_ref(), |out, schema| out.text(schema.text()));
     }
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
@@ -178,6 +179,7 @@ impl Row for TopicRow {
                     max_messages: from.option(Reader::u64)?,
                     max_bytes: from.option(Reader::u64)?,
                 },
+                schema: from.option(|from| Ok(Schema::new(&from.text()?)))?,
             },
         })
     }
@@ -418,7 +420,9 @@ mod tests {
         reads_back(&TopicRow { name: name.clone(), created_at: at, settings: TopicSettings::default() });
         let second = Some(std::time::Duration::from_secs(1));
         let quota = Quota { max_messages: Some(1), max_bytes: Some(u64::MAX) };
-        let settings = TopicSettings { ttl: second, max_age: second, quota, ..TopicSettings::default() };
+        let schema = Some(Schema::new("{}"));
+        let settings =
+            TopicSettings { ttl: second, max_age: second, quota, schema, ..TopicSettings::default() };
         reads_back(&TopicRow { name: name.clone(), created_at: at, settings });
         reads_back(&HeadRow { next: u64::MAX, first: 1, bytes: 2, incoming: 3 });
         reads_back(&HeadRow::empty());
