@@ -1,6 +1,7 @@
 //! A client of streams, on a WebSocket library that is not the broker's framework.
 
 use std::net::TcpStream;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use tungstenite::ClientRequestBuilder;
@@ -88,7 +89,9 @@ impl Stream {
     /// The next frame.
     #[track_caller]
     pub(crate) fn next(&mut self) -> Value {
+        let start = Instant::now();
         loop {
+            assert!(start.elapsed() < PATIENCE, "no frame comes");
             match self.socket.read() {
                 Ok(Message::Text(text)) if !self.packed => {
                     return serde_json::from_str(&text).expect("a frame is JSON");
@@ -135,8 +138,12 @@ impl Stream {
     }
 
     /// Reads on until the broker closes the stream: code and reason, `None` if it just broke.
+    #[track_caller]
     pub(crate) fn closed(&mut self) -> Option<(u16, String)> {
+        let start = Instant::now();
         loop {
+            // Pings alone would keep it from ever giving up.
+            assert!(start.elapsed() < PATIENCE, "the stream stays open");
             match self.socket.read() {
                 Ok(Message::Close(Some(CloseFrame { code, reason }))) => {
                     // So that the broker has its answer.

@@ -169,5 +169,15 @@ fn the_number_of_streams_is_bounded() {
     assert_eq!(refused.header("retry-after"), Some("1"));
     assert_eq!(refused.problem(), (429, "too_many_streams".to_owned()));
     streams.pop().expect("one").close();
-    wait_for("there is room again", || Stream::request(&broker, "/v1/topics/t/stream", &[]).1);
+    let path = "/v1/subscriptions/s/stream";
+    streams.push(wait_for("there is room again", || Stream::request(&broker, path, &[]).1));
+    // As many pulls wait as can. Those of streams that went are not in the way of others.
+    for stream in &mut streams {
+        stream.credit(1);
+        stream.ask(&json!({ "type": "ack", "id": "behind it", "receipts": ["r"] }), "acked");
+    }
+    drop(streams);
+    wait_for("a pull is taken", || {
+        Some(broker.post("/v1/subscriptions/s/pull", &json!({}))).filter(|answer| answer.status == 200)
+    });
 }

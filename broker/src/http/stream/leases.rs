@@ -99,3 +99,59 @@ impl Leases {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::id::SubscriptionId;
+
+    const LEASE: u64 = 1_000;
+
+    fn receipt(sequence: u64) -> Receipt {
+        Receipt { subscription: SubscriptionId(1), sequence, replays: 0, attempt: 1 }
+    }
+
+    /// Sends one delivery.
+    fn send(leases: &Leases, sequence: u64, now: u64) -> bool {
+        let until = Timestamp::from_millis(now + LEASE);
+        leases.state().queued.push_back(vec![(receipt(sequence), until)]);
+        leases.begin(Timestamp::from_millis(now))
+    }
+
+    /// A client may let any number of leases run out; what is remembered of them stays in proportion to those it holds.
+    #[test]
+    fn what_ran_out_is_forgotten_in_time() {
+        let leases = Leases::default();
+        for now in 0..100_000 {
+            assert!(send(&leases, now, now));
+            assert!(leases.state().held.len() <= 2 * LEASE as usize + REMEMBERED);
+        }
+        let held = leases.take();
+        assert!((99_001..100_000).all(|sequence| held.contains(&receipt(sequence))));
+    }
+
+    /// What was never sent is told apart from what was, and nothing is sent behind the end.
+    #[test]
+    fn what_was_sent_is_told_from_what_was_not() {
+        let leases = Leases::default();
+        assert!(send(&leases, 1, 0));
+        leases.state().queued.push_back(vec![(receipt(2), Timestamp::from_millis(LEASE))]);
+        assert_eq!(leases.stop(), [receipt(2)]);
+        assert!(!send(&leases, 3, 0));
+        assert_eq!(leases.stop(), [receipt(3)]);
+        leases.settle(vec![(receipt(1), Some(Timestamp::from_millis(9 * LEASE))), (receipt(9), None)]);
+        assert_eq!(leases.take(), [receipt(1)]);
+    }
+
+    /// An extended lease is not forgotten with the others.
+    #[test]
+    fn an_extended_lease_is_remembered() {
+        let leases = Leases::default();
+        assert!(send(&leases, 0, 0));
+        leases.settle(vec![(receipt(0), Some(Timestamp::from_millis(1_000_000)))]);
+        for now in 1..10_000 {
+            assert!(send(&leases, now, now));
+        }
+        assert!(leases.take().contains(&receipt(0)));
+    }
+}
