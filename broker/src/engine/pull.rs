@@ -73,15 +73,16 @@ impl Engine {
             if subscription.is_live() && !subscription.waiters.is_empty() {
                 subscription.connected_until = self.now + LIVE_LINGER;
             }
+            if self.draining || subscription.waiters.is_empty() {
+                break;
+            }
+            if budget.is_spent() {
+                self.ready.insert(id);
+                break;
+            }
             let room = subscription.room(self.now).min(budget.deliveries);
             // Whoever holds all that it may stands in nobody's way.
             let Some((place, want)) = subscription.first_with_room(room) else { break };
-            if budget.is_spent() || self.draining {
-                if budget.is_spent() {
-                    self.ready.insert(id);
-                }
-                break;
-            }
             let Some(waiter) = subscription.waiters.get(place) else { break };
             let taker = Taker { consumer: waiter.consumer.clone(), max_bytes: waiter.max_bytes };
             let mut commit = Commit::with_capacity(want * CHANGES_OF_A_LEASE);

@@ -103,12 +103,12 @@ impl Leases {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::id::SubscriptionId;
+    use crate::domain::id::{BacklogId, SubscriptionId};
 
     const LEASE: u64 = 1_000;
 
     fn receipt(sequence: u64) -> Receipt {
-        Receipt { subscription: SubscriptionId(1), sequence, replays: 0, attempt: 1 }
+        Receipt { subscription: SubscriptionId(1), backlog: BacklogId(1), sequence, replays: 0, attempt: 1 }
     }
 
     /// Sends one delivery.
