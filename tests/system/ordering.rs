@@ -161,3 +161,43 @@ fn a_replay_waits_for_its_key() {
     broker.ack("s", &second.receipt);
     assert_eq!(broker.next("s").message["payload"], 1);
 }
+
+/// One ack with the receipts of two deliveries of a key, the first late: each ends once, and the key goes on.
+#[test]
+fn two_ends_of_a_key_in_one_request() {
+    let mut broker = ordered(json!({ "lease": "150ms" }));
+    let policy = format!("{} {}", guests::release_key(), guests::retry(0));
+    broker.upload("s", &guests::deciding(&policy).module(), None).expect(201);
+    let ids: Vec<_> = (1..=3).map(|number| publish(&broker, "k", number)).collect();
+    let late = broker.next("s");
+    wait_for("the lease runs out", || {
+        Some(broker.delivery_of(&ids[0])).filter(|found| found["state"] == "ready")
+    });
+    let second = broker.next("s");
+    assert_eq!(second.message["payload"], 2);
+    broker.extend("s", &second.receipt, "30s");
+    assert_eq!(numbers(&pull(&broker)), NONE, "the late one waits for its key");
+    let body = json!({ "receipts": [late.receipt, second.receipt] });
+    let items = broker.post("/v1/subscriptions/s/ack", &body).expect(200)["items"].clone();
+    assert_eq!((&items[0]["late"], &items[1]["status"]), (&json!(true), &json!("acked")), "{items}");
+    broker.kill_and_start_again();
+    let third = broker.next("s");
+    assert_eq!(third.message["payload"], 3);
+    broker.ack("s", &third.receipt);
+    assert_eq!(broker.subscription("s")["backlog"], 0);
+}
+
+/// A delivery that holds its key expires past the limit of attempts, where no policy is asked: its key goes on.
+#[test]
+fn an_end_without_a_question_lets_the_key_go_on() {
+    let broker = ordered(json!({ "retry": { "delay": "1h", "jitter": "none" } }));
+    let id = broker.publish_with("t", json!({ "payload": 1, "key": "k", "ttl": "300ms" }));
+    publish(&broker, "k", 2);
+    let first = broker.next("s");
+    broker.nack("s", &first.receipt, "timeout");
+    broker.change("s", &json!({ "attempt_limit": 1 }));
+    wait_for("its time passes", || {
+        Some(broker.delivery_of(&id)).filter(|found| found["state"] == "dead_lettered")
+    });
+    assert_eq!(broker.next("s").message["payload"], 2);
+}

@@ -10,7 +10,7 @@ use crate::store::{Keyspace, StoreError, key};
 /// Bytes of messages on one page, give or take one message.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// Messages that one look at a subscription passes by: a page may come back short, and still have a next one.
-const LOOKED_AT: usize = 10_000;
+const LOOKED_AT: usize = 1_000;
 
 impl Engine {
     /// The messages of a topic in the order they were published.
@@ -76,13 +76,13 @@ impl Engine {
                 Keyspace::Messages,
                 &key::message(subscription.realm, subscription.row.topic, sequence),
             )?;
+            bytes += row.as_ref().map_or(0, |row| row.len());
             let kept = row.map(Message::decode).transpose()?;
             let Some((delivery, copy)) = self.inspect(at, kept.as_ref())? else { continue };
             if !delivery.stands.is_outstanding() {
                 continue;
             }
             let Some(message) = copy.or(kept) else { continue };
-            bytes += message.bytes();
             let topic = topic.row.name.clone();
             let message = Browsed { id: message_id(subscription.row.topic, sequence), topic, message };
             found.push(Peeked { message, delivery });

@@ -3,6 +3,7 @@
 //! The policy runs elsewhere. Its answer comes back as a [`Verdict`], is checked against the attempt that it was
 //! computed for, and is recorded and committed together with everything it changes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Engine;
@@ -61,11 +62,14 @@ impl Engine {
     pub(super) fn decide(&mut self, at: Place) -> Result<(), StoreError> {
         let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(()) };
         let Some(held) = subscription.held.get(&at.sequence) else { return Ok(()) };
-        if held.delivery.attempt >= subscription.row.settings.attempt_limit {
-            return self.apply_decision(at, Decision::at_attempt_limit());
-        }
+        let past_limit = held.delivery.attempt >= subscription.row.settings.attempt_limit;
         let message = self.message(at, held.delivery.replays)?;
         let key = self.key_of(at.subscription, &message);
+        let held = self.subscriptions.get_mut(&at.subscription).and_then(|it| it.held.get_mut(&at.sequence));
+        held.into_iter().for_each(|held| held.key = key);
+        if past_limit {
+            return self.apply_decision(at, Decision::at_attempt_limit());
+        }
         let now = self.now;
         let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         let topic_id = subscription.row.topic;
@@ -74,7 +78,6 @@ impl Engine {
         let Some(held) = subscription.held.get_mut(&at.sequence) else { return Ok(()) };
         let State::Deciding { failure, .. } = &held.delivery.state else { return Ok(()) };
         held.expires_at = message.expires_at;
-        held.key = key;
         let receipt = at.receipt(&held.delivery);
         let surroundings = Surroundings {
             subscription: subscription.row.name.clone(),
@@ -98,6 +101,10 @@ impl Engine {
 
     /// The policies have answered.
     pub(super) fn decided(&mut self, verdicts: Vec<Verdict>) -> Result<(), StoreError> {
+        let subscriptions: BTreeSet<_> = verdicts.iter().map(|it| it.token.receipt.subscription).collect();
+        for id in subscriptions {
+            self.apply_before_ends(id)?;
+        }
         for verdict in verdicts {
             let receipt = verdict.token.receipt;
             let at = Place::of(&receipt);

@@ -40,10 +40,20 @@ impl Engine {
             Owner::Realm => (key::realm(realm), OF_REALM.as_slice(), STEP_MODULES),
         };
         let mut commit = Commit::default();
-        for keyspace in keyspaces {
+        // Behind the last row that was removed: what is left of those before it would be waded through again.
+        let behind = self.removed.take().filter(|(of, _, _)| *of == (realm, owner));
+        let skipped = behind.as_ref().map(|(_, keyspace, _)| *keyspace);
+        let skipped = keyspaces.iter().position(|keyspace| Some(*keyspace) == skipped).unwrap_or(0);
+        for keyspace in &keyspaces[skipped..] {
+            let mut range = key::prefixed(prefix.clone());
+            if let Some((_, _, last)) = behind.as_ref().filter(|(_, of, _)| of == keyspace) {
+                range.start = [last.as_slice(), &[0]].concat();
+            }
             let room = most - commit.changes().len();
-            for row in self.store.scan(*keyspace, key::prefixed(prefix.clone())).take(room) {
-                commit.delete(*keyspace, row?.0.to_vec());
+            for row in self.store.scan(*keyspace, range).take(room) {
+                let key = row?.0.to_vec();
+                self.removed = Some(((realm, owner), *keyspace, key.clone()));
+                commit.delete(*keyspace, key);
             }
         }
         if commit.is_empty() {

@@ -19,7 +19,7 @@ const EXPIRE_AGAIN: Duration = Duration::from_secs(30);
 impl Engine {
     pub(super) fn tick_subscription(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
         let now = self.now;
-        self.settle_key_order(id)?;
+        self.apply_before_ends(id)?;
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
         subscription.cursor.circuit.tick(now);
         let ran_out: Vec<Receipt> = subscription

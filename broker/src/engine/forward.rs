@@ -38,7 +38,7 @@ impl Engine {
         let hops = message.hops + 1;
         let forwarded = Message { hops, expires_at: None, ..message };
         tracing::debug!(topic = from.0, sequence = at.sequence, "forwarded");
-        let key = key::outbox(realm, to, at.subscription, at.sequence);
+        let key = key::outbox(realm, to, at.backlog, at.sequence);
         commit.put(Keyspace::Outbox, key, forwarded.encode());
         self.outbox.add(self.now);
         if let Some(topic) = self.topics.get_mut(&to) {

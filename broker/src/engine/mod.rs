@@ -109,6 +109,8 @@ pub struct Engine {
     next_backlog: u32,
     /// Deleted, with rows still to be removed.
     doomed: Vec<(RealmId, Owner)>,
+    /// The last row that was removed of one of them.
+    removed: Option<((RealmId, Owner), Keyspace, Vec<u8>)>,
     /// Messages wait in the outbox.
     outbox: Outbox,
     /// Messages came from the outbox, for which no answer waits: they too are synced before they can be leased.

@@ -8,7 +8,7 @@ use super::command::{Granted, Pull, Refusal, message_id};
 use super::order::KeyHash;
 use super::state::{End, Held, Place, Stored, Subscription, Turn, Waiter};
 use super::{Engine, Reply, or_refuse};
-use crate::domain::delivery::Delivery;
+use crate::domain::delivery::{Delivery, State};
 use crate::domain::failure::{Cause, Failure};
 use crate::domain::id::{RealmId, Sequence, SubscriptionId};
 use crate::domain::limits::{LIVE_LINGER, MAX_PULL_BYTES, MAX_WAIT, MAX_WAITERS};
@@ -33,6 +33,8 @@ pub(super) struct Delivered {
     subscription: SubscriptionId,
     reply: Reply<Vec<Granted>>,
     granted: Vec<Granted>,
+    /// What they were before, where they were settled as they were granted.
+    settled: Vec<Delivery>,
 }
 
 impl Engine {
@@ -86,22 +88,26 @@ impl Engine {
             let Some(waiter) = subscription.waiters.get(place) else { break };
             let taker = Taker { consumer: waiter.consumer.clone(), max_bytes: waiter.max_bytes };
             let mut commit = Commit::with_capacity(want * CHANGES_OF_A_LEASE);
-            let Taken { granted, more, looked_at } = self.take(id, want, taker, &mut commit)?;
+            let Taken { granted, settled, more, looked_at } = self.take(id, want, taker, &mut commit)?;
             self.pending.push(commit);
             budget.rows = budget.rows.saturating_sub(looked_at);
             self.changed_subscriptions.insert(id);
-            if more && granted.is_empty() {
-                // The cursor only passed by what it could not grant: go on in the next turn.
-                self.ready.insert(id);
-            }
             if granted.is_empty() {
-                break;
+                if !more {
+                    break;
+                }
+                // The cursor only passed by what it could not grant: on it goes, as far as a turn goes.
+                if looked_at == 0 {
+                    self.ready.insert(id);
+                    break;
+                }
+                continue;
             }
             budget.spend(&granted);
             let Some(subscription) = self.subscriptions.get_mut(&id) else { break };
             subscription.bucket.take(granted.len());
             if let Some(waiter) = subscription.waiters.remove(place) {
-                self.deliveries.push(Delivered { subscription: id, reply: waiter.reply, granted });
+                self.deliveries.push(Delivered { subscription: id, reply: waiter.reply, granted, settled });
             }
         }
         self.dismiss(id);
@@ -137,7 +143,7 @@ impl Engine {
             Turn::Fresh => Turn::Due,
         };
         let granted = Vec::with_capacity(want);
-        let mut batch = Batch { granted, taker, bytes: 0, more: false, looked_at: 0 };
+        let mut batch = Batch { granted, settled: Vec::new(), taker, bytes: 0, more: false, looked_at: 0 };
         let share = want.div_ceil(2);
         match first {
             Turn::Due => {
@@ -152,9 +158,12 @@ impl Engine {
             }
         }
         let fresh = self.subscriptions.get(&id).zip(self.topic_of(id));
-        let fresh = fresh.is_some_and(|(s, topic)| s.fresh_at.is_none() && s.cursor.next < topic.head.next);
-        let Batch { granted, more, looked_at, .. } = batch;
-        Ok(Taken { granted, more: more || fresh, looked_at })
+        let fresh = fresh.is_some_and(|(s, topic)| {
+            let waits = s.fresh_at.is_some_and(|(at, until)| at == s.cursor.next && until > self.now);
+            !waits && s.cursor.next < topic.head.next
+        });
+        let Batch { granted, settled, more, looked_at, .. } = batch;
+        Ok(Taken { granted, settled, more: more || fresh, looked_at })
     }
 
     fn take_due(
@@ -176,14 +185,18 @@ impl Engine {
             let Some((due_at, sequence)) = subscription.due.first().filter(|(at, _)| *at <= now) else {
                 return Ok(());
             };
+            batch.looked_at += 1;
             let at = subscription.place(id, sequence);
             let realm = subscription.realm;
             let mut delivery = self.waiting_delivery(at, realm)?;
             let message = self.message(at, delivery.replays)?;
             if message.is_expired(now) && !delivery.expiry_waived {
                 self.pending.push(std::mem::take(commit));
+                self.touch(id);
+                self.apply_before_ends(id)?;
                 self.expire_waiting(at, delivery)?;
                 batch.more = true;
+                held_up += 1;
                 continue;
             }
             let key = self.key_of(id, &message);
@@ -363,9 +376,12 @@ impl Engine {
         let id = message_id(subscription.row.topic, at.sequence);
         let settles = subscription.row.settings.mode.settles_on_delivery();
         if settles {
+            let before = Delivery { attempt: delivery.attempt.saturating_sub(1), ..delivery.clone() };
+            batch.settled.push(Delivery { state: State::Waiting { due_at: now }, ..before });
             let end = End { ending: Ending::Acked, now, delivery };
             subscription.store_end(at, end, kept, commit);
             subscription.load.acked(now);
+            subscription.cursor.circuit.acked(now);
         } else {
             subscription.store_leased(at, &delivery, commit);
             if delivery.replays == 0 {
@@ -411,11 +427,12 @@ impl Engine {
     /// Gives deliveries to the one who waited, now that their leases are written. Whoever has gone meanwhile
     /// never saw them: they are given back without fault.
     pub(super) fn hand_out(&mut self, delivered: Delivered) -> Result<(), StoreError> {
-        let Delivered { subscription, reply, granted } = delivered;
+        let Delivered { subscription, reply, granted, settled } = delivered;
         if let Err(Ok(unseen)) = reply.send(Ok(granted)) {
+            let mut settled = settled.into_iter();
             for granted in unseen {
-                if granted.lease_until.is_none() {
-                    self.give_back(&granted);
+                if let Some(delivery) = settled.next() {
+                    self.give_back(&granted, &delivery);
                     continue;
                 }
                 let failure = Failure::of(Cause::Released);
@@ -429,7 +446,7 @@ impl Engine {
 
 impl Engine {
     /// What was settled as it was handed out, to somebody who had gone: it is delivered to the next one.
-    fn give_back(&mut self, granted: &Granted) {
+    fn give_back(&mut self, granted: &Granted, delivery: &Delivery) {
         let at = Place::of(&granted.receipt);
         let now = self.now;
         let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return };
@@ -439,12 +456,10 @@ impl Engine {
         let mut commit = Commit::default();
         // Where its end was marked for the cursor to pass by, its row among the delayed ones does that from now on.
         subscription.unmark_end(at, &mut commit);
-        let replays = granted.receipt.replays;
-        if replays > 0 {
+        if delivery.replays > 0 {
             commit.put(Keyspace::Replayed, at.key(subscription.realm), granted.message.encode());
         }
-        let delivery = Delivery { replays, expiry_waived: replays > 0, ..Delivery::new(now) };
-        subscription.store_delayed(at, &delivery, now, &mut commit);
+        subscription.store_delayed(at, delivery, now, &mut commit);
         self.pending.push(commit);
         self.touch(at.subscription);
     }
@@ -476,6 +491,8 @@ impl Subscription {
 #[derive(Default)]
 struct Taken {
     granted: Vec<Granted>,
+    /// As they were before, where they were settled as they were granted.
+    settled: Vec<Delivery>,
     /// There is more to look at.
     more: bool,
     looked_at: usize,
@@ -513,6 +530,7 @@ struct Taker {
 /// Leases being granted to one pull.
 struct Batch {
     granted: Vec<Granted>,
+    settled: Vec<Delivery>,
     taker: Taker,
     bytes: usize,
     more: bool,

@@ -95,6 +95,7 @@ impl Engine {
             next_subscription: 1,
             next_backlog: 1,
             doomed: Vec::new(),
+            removed: None,
             outbox: Outbox::unread(now),
             unsynced: false,
             nacks: Nacks::default(),

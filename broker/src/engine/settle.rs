@@ -21,10 +21,16 @@ impl Engine {
         reply: Reply<Vec<AckResult>>,
     ) -> Result<(), StoreError> {
         let id = or_refuse!(try self, reply, self.subscription_id(realm, &request.subscription));
-        self.settle_key_order(id)?;
         let mut commit = Commit::with_capacity(2 * request.receipts.len());
         let mut results = Vec::with_capacity(request.receipts.len());
+        let ordered = self.subscriptions.get(&id).is_some_and(Subscription::is_ordered);
         for receipt in request.receipts {
+            if ordered {
+                // Two of them may be of one key, and the end of one looks for the next among the rows.
+                self.pending.push(std::mem::take(&mut commit));
+                self.changed_subscriptions.insert(id);
+                self.apply()?;
+            }
             results.push(self.ack_one(id, receipt, &mut commit)?);
             commit.split_into(&mut self.pending);
         }
@@ -120,10 +126,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Where deliveries are ordered, whoever ends one looks for the next of its key among the rows: they have to be
-    /// there.
-    pub(super) fn settle_key_order(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
-        if self.subscriptions.get(&id).is_some_and(Subscription::is_ordered) { self.apply() } else { Ok(()) }
+    /// Whoever ends a delivery may look for others among the rows, which have to be there: for the next of its key where
+    /// deliveries are ordered, for an earlier dead letter where there are some.
+    pub(super) fn apply_before_ends(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
+        let looks = |it: &Subscription| it.is_ordered() || it.cursor.dead > 0;
+        if self.subscriptions.get(&id).is_some_and(looks) { self.apply() } else { Ok(()) }
     }
 
     pub(super) fn nack(
@@ -133,7 +140,7 @@ impl Engine {
         reply: Reply<Vec<NackResult>>,
     ) -> Result<(), StoreError> {
         let id = or_refuse!(try self, reply, self.subscription_id(realm, &request.subscription));
-        self.settle_key_order(id)?;
+        self.apply_before_ends(id)?;
         let batch = self.nacks.open(request.items.len(), reply, &mut self.answers);
         for (index, (receipt, failure)) in request.items.into_iter().enumerate() {
             let slot = NackSlot { batch, index };

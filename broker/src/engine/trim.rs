@@ -15,7 +15,10 @@ use crate::store::{Commit, Keyspace, StoreError, key};
 
 /// Messages that have served their time, and when the next one has.
 struct Served {
+    /// Without their payloads, which nobody reads any more.
     messages: Vec<(Sequence, Message)>,
+    /// What they take.
+    removed: Usage,
     again: Timestamp,
 }
 
@@ -41,11 +44,15 @@ impl Engine {
         for subscription in &subscriptions {
             needed = needed.min(self.lowest_needed(*subscription, first)?);
         }
-        let Served { messages, again } = self.served(id, needed)?;
+        let Served { messages, removed, again } = self.served(id, needed)?;
         for (sequence, message) in &messages {
             // Too old for its topic, while some subscription has yet to settle it.
             if *sequence >= needed {
                 for subscription in &subscriptions {
+                    let open = self.subscriptions.get(subscription);
+                    if open.is_none_or(|it| it.held.is_empty() && it.cursor.delayed == 0) {
+                        continue;
+                    }
                     self.retire(*subscription, *sequence, message)?;
                 }
             }
@@ -56,9 +63,7 @@ impl Engine {
             self.pass_trimmed(subscription, first..next, &mut commit)?;
         }
         let Some(topic) = self.topics.get_mut(&id) else { return Ok(()) };
-        let mut removed = Usage::default();
         for (sequence, message) in messages {
-            removed.add(message.kept_bytes());
             commit.delete(Keyspace::Messages, key::message(realm, id, sequence));
             if let Some(at) = message.expires_at {
                 commit.delete(Keyspace::Expiries, key::expiry(realm, id, at, sequence));
@@ -77,7 +82,8 @@ impl Engine {
     /// The oldest messages that have served their time: nobody needs them, or they are too old for their topic.
     fn served(&self, id: TopicId, needed: Sequence) -> Result<Served, StoreError> {
         // When the oldest message left has served its time; later looks find the rest.
-        let mut served = Served { messages: Vec::new(), again: self.now + TRIM_EVERY };
+        let (messages, removed) = (Vec::new(), Usage::default());
+        let mut served = Served { messages, removed, again: self.now + TRIM_EVERY };
         let Some(topic) = self.topics.get(&id) else { return Ok(served) };
         let (keep, max_age) = (topic.row.settings.keep_acked, topic.row.settings.max_age);
         let end = if max_age.is_some() { topic.head.next } else { needed };
@@ -94,7 +100,8 @@ impl Engine {
                 served.again = served.again.max(goes_at);
                 break;
             }
-            served.messages.push((sequence, message));
+            served.removed.add(message.kept_bytes());
+            served.messages.push((sequence, Message { payload: bytes::Bytes::new(), ..message }));
         }
         if served.messages.len() == STEP_ROWS {
             served.again = self.now;
@@ -110,7 +117,7 @@ impl Engine {
         message: &Message,
     ) -> Result<(), StoreError> {
         // The next of its key may be among those that are retired too.
-        self.settle_key_order(id)?;
+        self.apply_before_ends(id)?;
         let key = self.key_of(id, message);
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
         let at = subscription.place(id, sequence);

@@ -24,7 +24,7 @@ use super::commit::MAX_COMMIT_BYTES;
 use super::{Commit, Keyspace, Rows, Store, StoreError};
 
 /// What the folder holds. Another number is another layout, which this build cannot read.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 /// The keyspace of the store itself, beside those of [`Keyspace`].
 const STEPS: &str = "steps";

@@ -24,7 +24,7 @@
 //! doomed         realm u32 | kind u8 | id u32             nothing; what was deleted and has rows left
 //! locks          realm u32 | backlog u32 | key hash 16    the sequence of the delivery that holds up its key
 //! blocked        realm u32 | backlog u32 | key hash 16 | seq u64   nothing; a delivery that waits for its key
-//! outbox         realm u32 | topic u32 | subscription u32 | seq u64   a message on its way to another topic
+//! outbox         realm u32 | topic u32 | backlog u32 | seq u64   a message on its way to another topic
 //! dedup          realm u32 | topic u32 | hash 16          a message by the id that its publisher gave it
 //! dedup_times    realm u32 | topic u32 | at u64 | seq u64 the hash of that id; when it was published
 //! tokens         realm u32 | token u32                    what a token allows, and the hashes of its secrets
@@ -240,7 +240,7 @@ pub fn blocked(realm: RealmId, backlog: BacklogId, hash: &[u8; 16], sequence: Se
 }
 
 /// `outbox`: by the topic it goes to.
-pub fn outbox(realm: RealmId, to: TopicId, from: SubscriptionId, sequence: Sequence) -> Vec<u8> {
+pub fn outbox(realm: RealmId, to: TopicId, from: BacklogId, sequence: Sequence) -> Vec<u8> {
     Key::new(realm).u32(to.0).u32(from.0).u64(sequence).0
 }
 
