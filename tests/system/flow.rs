@@ -115,6 +115,8 @@ fn a_message_that_dies_again_after_a_seek_is_one_dead_letter() {
     let dead = broker.dead_letters("s")[0]["id"].as_str().expect("an id").to_owned();
     verb(&broker, "seek", &json!({ "to": "earliest" }));
     assert_eq!(broker.delivery_of(&id)["state"], "ready");
+    let fresh = broker.post(&format!("/v1/dead-letters/{dead}/replay"), &json!({}));
+    assert_eq!(fresh.problem(), (409, "outstanding".to_owned()));
     let held = broker.next("s");
     let refused = broker.post(&format!("/v1/dead-letters/{dead}/replay"), &json!({}));
     assert_eq!(refused.problem(), (409, "outstanding".to_owned()));

@@ -65,6 +65,7 @@ fn auto_acked_loses_nothing_to_who_hung_up() {
 fn live_is_for_who_is_connected() {
     let mut broker = broker("live");
     broker.publish("t", &json!("nobody hears it"));
+    assert_eq!(broker.subscription("s")["backlog"], 0);
     let client = (*broker).clone();
     let waiting = std::thread::spawn(move || client.pull("s", 10, PATIENCE));
     // It is connected once it waits: what comes before that is not for it.

@@ -201,3 +201,47 @@ fn an_end_without_a_question_lets_the_key_go_on() {
     });
     assert_eq!(broker.next("s").message["payload"], 2);
 }
+
+/// A message that expires in the line of its key, and is delivered all the same, keeps its place: before the cursor came by,
+/// and while it waited for its key.
+#[test]
+fn what_expires_and_is_delivered_keeps_its_place() {
+    let broker = ordered(json!({ "retry": { "on_expired": "retry", "max_attempts": 9 } }));
+    let publish_three = || {
+        let numbers = [(1, None), (2, Some("300ms")), (3, None)];
+        let ids = numbers.map(|(number, ttl)| {
+            broker.publish_with("t", json!({ "payload": number, "key": "k", "ttl": ttl.unwrap_or("1h") }))
+        });
+        ids[1].clone()
+    };
+    let expired = |id: &str| {
+        let expires_at = crate::support::millis(&broker.message(id)["expires_at"]);
+        wait_for("its time passes", || {
+            let now = broker.publish_with("t", json!({ "payload": 0, "ttl": "1ms" }));
+            (crate::support::millis(&broker.message(&now)["published_at"]) > expires_at + 50).then_some(())
+        });
+    };
+    let in_order = |first: Option<Delivery>| {
+        let mut got = Vec::new();
+        let mut held = first;
+        while got.len() < 3 {
+            let delivery = held.take().unwrap_or_else(|| broker.next("s"));
+            if delivery.message["key"] == "k" {
+                got.push(delivery.message["payload"].as_u64().expect("a number"));
+            }
+            broker.ack("s", &delivery.receipt);
+        }
+        assert_eq!(got, [1, 2, 3]);
+    };
+    let id = publish_three();
+    expired(&id);
+    in_order(None);
+    while let Some(rest) = broker.poll("s") {
+        broker.ack("s", &rest.receipt);
+    }
+    let id = publish_three();
+    let first = broker.next("s");
+    assert!(broker.poll("s").is_none(), "the others wait for their key");
+    expired(&id);
+    in_order(Some(first));
+}

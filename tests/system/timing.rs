@@ -255,3 +255,15 @@ fn a_message_is_due_at_a_moment() {
         broker.request("POST", "/v1/topics/t/messages").header("broker-deliver-at", "tomorrow").body("x");
     assert_eq!(broker.send(raw).problem().1, "invalid_body");
 }
+
+/// A delivery delay that is taken back holds nothing back any more.
+#[test]
+fn a_delivery_delay_can_be_taken_back() {
+    let broker = Broker::start();
+    broker.topic("t");
+    broker.subscribe("s", "t", json!({ "delivery_delay": "1h" }));
+    let id = broker.publish("t", &json!(1));
+    assert_eq!(broker.poll("s"), None);
+    broker.change("s", &json!({ "delivery_delay": 0 }));
+    assert_eq!(broker.next("s").id(), id);
+}

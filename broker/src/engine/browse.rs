@@ -22,8 +22,9 @@ impl Engine {
     ) -> Result<(), StoreError> {
         self.apply()?;
         let id = or_refuse!(try self, reply, self.topic_id(realm, &request.topic));
+        let first = self.topics.get(&id).map_or(0, |topic| topic.head.first);
         let from = match request.page.after {
-            Some(after) => after.saturating_add(1),
+            Some(after) => after.saturating_add(1).max(first),
             None => self.position(id, request.from)?,
         };
         let mut listed = Listed { items: Vec::new(), more: false };

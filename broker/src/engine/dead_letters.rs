@@ -141,9 +141,14 @@ impl Engine {
 
     /// Whether a seek brought the message back, and it is on its way.
     fn is_outstanding(&self, at: Place, realm: RealmId) -> Result<bool, StoreError> {
-        let held =
-            self.subscriptions.get(&at.subscription).is_some_and(|it| it.held.contains_key(&at.sequence));
-        Ok(held || self.store.get(Keyspace::Delayed, &at.key(realm))?.is_some())
+        let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(false) };
+        let key = at.key(realm);
+        if subscription.held.contains_key(&at.sequence) || self.store.get(Keyspace::Delayed, &key)?.is_some()
+        {
+            return Ok(true);
+        }
+        let fresh = at.sequence >= subscription.cursor.next;
+        Ok(fresh && self.store.get(Keyspace::Settled, &key)?.is_none())
     }
 
     /// Whether a row marks the end of the delivery that the cursor has yet to pass by.

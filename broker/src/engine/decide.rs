@@ -217,9 +217,19 @@ impl Engine {
         }
         let mut commit = Commit::default();
         subscription.unstore(at, stored, key, &mut self.waiting, &mut commit);
+        let realm = subscription.realm;
+        // One that expired in the line of its key, and is delivered all the same, stays in it.
+        let blocked = match key {
+            Some(key) => self.holder(at, realm, key)?.filter(|holder| *holder != at.sequence).map(|_| key),
+            None => None,
+        };
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         let next_attempt_at = match outcome {
             Outcome::Waits { due_at } => {
-                subscription.store_delayed(at, &delivery, due_at, &mut commit);
+                match blocked.filter(|_| due_at <= now) {
+                    Some(key) => subscription.store_blocked(at, key, &delivery, &mut commit),
+                    None => subscription.store_delayed(at, &delivery, due_at, &mut commit),
+                }
                 Some(due_at)
             }
             Outcome::Ended => None,

@@ -88,7 +88,9 @@ impl Engine {
         if let Some(row) = self.store.get(Keyspace::Delayed, &key)? {
             return self.expire_waiting(at, Delivery::decode(row)?);
         }
-        let fresh = at.sequence >= subscription.cursor.next && !subscription.is_live();
+        // In the order of keys it has its turn first.
+        let passes = subscription.is_live() || subscription.is_ordered();
+        let fresh = at.sequence >= subscription.cursor.next && !passes;
         if fresh && self.store.get(Keyspace::Settled, &key)?.is_none() && self.is_wanted(at)? {
             // The cursor has yet to come by: from here on the delivery is an exception with rows of its own.
             let delivery = Delivery::new(self.now);

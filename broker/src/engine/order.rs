@@ -101,7 +101,12 @@ impl Engine {
     }
 
     /// Who has the lock of a key. What this turn wrote of it is not on disk yet.
-    fn holder(&self, at: Place, realm: RealmId, key: KeyHash) -> Result<Option<Sequence>, StoreError> {
+    pub(super) fn holder(
+        &self,
+        at: Place,
+        realm: RealmId,
+        key: KeyHash,
+    ) -> Result<Option<Sequence>, StoreError> {
         if let Some(holder) = self.locks.get(&(at.backlog, key)) {
             return Ok(*holder);
         }

@@ -333,6 +333,15 @@ impl Engine {
             return Ok(());
         }
         let mut delivery = Delivery::new(if expired { now } else { due_at });
+        let realm = subscription.realm;
+        let key = self.key_of(at.subscription, &message).filter(|_| expired || due_at <= now);
+        if !self.lock(at, realm, key, commit)? {
+            if let Some((key, subscription)) = key.zip(self.subscriptions.get_mut(&at.subscription)) {
+                subscription.store_blocked(at, key, &delivery, commit);
+            }
+            return Ok(());
+        }
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         if expired {
             subscription.store_delayed(at, &delivery, now, commit);
             self.pending.push(std::mem::take(commit));
@@ -342,15 +351,6 @@ impl Engine {
             subscription.store_delayed(at, &delivery, due_at, commit);
             return Ok(());
         }
-        let realm = subscription.realm;
-        let key = self.key_of(at.subscription, &message);
-        if !self.lock(at, realm, key, commit)? {
-            if let Some((key, subscription)) = key.zip(self.subscriptions.get_mut(&at.subscription)) {
-                subscription.store_blocked(at, key, &delivery, commit);
-            }
-            return Ok(());
-        }
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         if delivery.grant(now, subscription.row.settings.lease).is_ok() {
             self.hand_over(at, delivery, message, key, batch, commit);
         }

@@ -213,6 +213,10 @@ impl Subscription {
 
     /// Deliveries that have not ended: those that were never leased, leased ones and delayed ones.
     pub(super) fn backlog(&self, topic: &Topic) -> u64 {
+        if self.is_live() && self.waiters.is_empty() {
+            // Nothing waits for whoever is not there.
+            return 0;
+        }
         let fresh = topic.head.next.saturating_sub(self.cursor.next).saturating_sub(self.cursor.ahead);
         fresh + self.leased + self.cursor.delayed
     }

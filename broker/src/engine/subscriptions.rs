@@ -142,6 +142,8 @@ impl Engine {
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
         subscription.row.settings = settings;
         subscription.row.retry = retry;
+        // The delay may be another now.
+        subscription.fresh_at = None;
         // Fewer records may be kept from now on, or for a shorter time.
         subscription.trim_records_at = subscription.look_again(self.now).map(|_| self.now);
         let mut commit = Commit::default();

@@ -63,11 +63,12 @@ pub(super) async fn browse(
     let page = page(query.limit, query.cursor.as_deref(), |text| text.parse().ok())?;
     let request = Browse { topic: caller.topic(&topic)?, from, page };
     let payload_as = caller.shown(query.payload_as);
-    if payload_as != PayloadAs::None {
-        let entry = caller.does(Action::PayloadRead, format!("messages of topic {}", request.topic));
-        app.broker.call(|reply| Command::Audit(Box::new(entry), reply)).await?;
-    }
-    let listed = app.broker.call(|reply| Command::Browse(caller.realm, request, reply)).await?;
+    let entry = caller.does(Action::PayloadRead, format!("messages of topic {}", request.topic));
+    let command = |reply| Command::Browse(caller.realm, request, reply);
+    let listed = match payload_as {
+        PayloadAs::None => app.broker.call(command).await?,
+        _ => app.broker.audited(entry, command).await?,
+    };
     let next = listed.items.last().filter(|_| listed.more).map(|last| cursor(last.id.sequence));
     let items = listed.items.iter();
     let items = items.map(|it| message_body(it.id, &it.topic, &it.message, payload_as, format)).collect();
@@ -85,12 +86,13 @@ pub(super) async fn peek(
     let page = page(query.limit, query.cursor.as_deref(), |text| text.parse().ok())?;
     let request = Peek { subscription: caller.subscription(&subscription)?, page };
     let payload_as = caller.shown(query.payload_as);
-    if payload_as != PayloadAs::None {
-        let entry =
-            caller.does(Action::PayloadRead, format!("messages of subscription {}", request.subscription));
-        app.broker.call(|reply| Command::Audit(Box::new(entry), reply)).await?;
-    }
-    let peeks = app.broker.call(|reply| Command::Peek(caller.realm, request, reply)).await?;
+    let entry =
+        caller.does(Action::PayloadRead, format!("messages of subscription {}", request.subscription));
+    let command = |reply| Command::Peek(caller.realm, request, reply);
+    let peeks = match payload_as {
+        PayloadAs::None => app.broker.call(command).await?,
+        _ => app.broker.audited(entry, command).await?,
+    };
     let items = peeks.items.iter().map(|peeked| {
         let it = &peeked.message;
         let message = message_body(it.id, &it.topic, &it.message, payload_as, format);

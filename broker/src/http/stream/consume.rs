@@ -285,6 +285,9 @@ impl Session {
             if let Err(Refusal::SubscriptionNotFound(_)) = self.app.broker.call(look).await {
                 return Err(End::Deleted);
             }
+            if !self.may_still() {
+                return Err(End::Revoked);
+            }
         }
         Ok(())
     }

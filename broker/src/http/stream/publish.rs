@@ -1,6 +1,7 @@
 //! The stream of a publisher: batches one way, their confirmations in the same order the other.
 
 use std::pin::{Pin, pin};
+use std::time::Duration;
 
 use axum::extract::ws::{Message, WebSocket};
 use futures_util::StreamExt as _;
@@ -25,6 +26,9 @@ pub(super) struct Session {
     pub(super) topic: Name,
     pub(super) format: Format,
 }
+
+/// How often a stream without frames looks whether its token is still good.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 type Confirming = Pin<Box<dyn Future<Output = Message> + Send>>;
 
@@ -59,6 +63,11 @@ impl Session {
                     Ok(received) => asked.push_back(self.take(received).await),
                     Err(end) => return end,
                 },
+                () = tokio::time::sleep(LOOK_AGAIN), if !stops => {
+                    if !self.may_still() {
+                        return End::Revoked;
+                    }
+                }
                 () = &mut stopping, if !stops => {
                     stops = true;
                     asked.push_back(Box::pin(std::future::ready(frame::going_away(self.format))));
