@@ -1,5 +1,7 @@
 //! Reading without taking: the messages of a topic, and what is outstanding on a subscription.
 
+use std::ops::Range;
+
 use super::command::{Browse, Browsed, Listed, Page, Peek, Peeked, Peeks, message_id};
 use super::{Engine, Reply, or_refuse};
 use crate::domain::id::{RealmId, Sequence, SubscriptionId, TopicId};
@@ -29,7 +31,7 @@ impl Engine {
         };
         let mut listed = Listed { items: Vec::new(), more: false };
         let mut bytes = 0;
-        for read in self.messages_from(realm, id, from) {
+        for read in self.messages_among(realm, id, from..Sequence::MAX) {
             if listed.items.len() == request.page.limit || bytes > PAGE_BYTES {
                 listed.more = true;
                 break;
@@ -110,17 +112,19 @@ impl Engine {
         Ok(open)
     }
 
-    fn messages_from(
+    /// The messages of a topic that have these sequences.
+    pub(super) fn messages_among(
         &self,
         realm: RealmId,
         id: TopicId,
-        from: Sequence,
+        among: Range<Sequence>,
     ) -> impl Iterator<Item = Result<(Sequence, Message), StoreError>> {
-        let range = key::message(realm, id, from)..key::message(realm, id, Sequence::MAX);
+        let range = key::message(realm, id, among.start)..key::message(realm, id, among.end);
         self.store.scan(Keyspace::Messages, range).map(|row| {
             let (key, value) = row?;
-            let short = || StoreError::Corrupt("a key of messages is too short".to_owned());
-            Ok((key::read_sequence(&key).ok_or_else(short)?, Message::decode(value)?))
+            let sequence =
+                key::read_sequence(&key).ok_or_else(|| StoreError::short_key(Keyspace::Messages))?;
+            Ok((sequence, Message::decode(value)?))
         })
     }
 }

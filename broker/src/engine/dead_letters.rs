@@ -193,7 +193,6 @@ fn matches(view: &DeadLetterView, query: &DeadLetterQuery) -> bool {
 
 fn dead_letter_id(key: &[u8]) -> Result<DeadLetterId, StoreError> {
     let parts = key::read_owner(key).map(SubscriptionId).zip(key::read_sequence(key));
-    let (subscription, sequence) =
-        parts.ok_or_else(|| StoreError::Corrupt("a key of dead_letters is too short".to_owned()))?;
+    let (subscription, sequence) = parts.ok_or_else(|| StoreError::short_key(Keyspace::DeadLetters))?;
     Ok(DeadLetterId { subscription, sequence })
 }

@@ -106,9 +106,10 @@ impl Engine {
 
     /// Whether the filter of the subscription lets this message of the topic through.
     fn is_wanted(&self, at: Place) -> Result<bool, StoreError> {
-        let filter = self.subscriptions.get(&at.subscription).and_then(|it| it.row.settings.filter.as_ref());
-        let Some(filter) = filter else { return Ok(true) };
-        Ok(filter.matches(&self.message(at, 0)?.attributes))
+        let filtering =
+            self.subscriptions.get(&at.subscription).filter(|it| it.row.settings.filter.is_some());
+        let Some(subscription) = filtering else { return Ok(true) };
+        Ok(subscription.wants(&*self.message(at, 0)?))
     }
 
     /// Asks about a delivery that waits, with its rows as they are on disk or pending. Says whether the time to
@@ -179,7 +180,7 @@ fn next_entries(
     rows.map(|row| {
         let (key, _) = row?;
         let entry = key::read_moment(&key).zip(key::read_sequence(&key));
-        entry.ok_or_else(|| StoreError::Corrupt(format!("a key of {} is too short", keyspace.as_str())))
+        entry.ok_or_else(|| StoreError::short_key(keyspace))
     })
     .collect()
 }

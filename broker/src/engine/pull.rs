@@ -159,8 +159,7 @@ impl Engine {
         }
         let fresh = self.subscriptions.get(&id).zip(self.topic_of(id));
         let fresh = fresh.is_some_and(|(s, topic)| {
-            let waits = s.fresh_at.is_some_and(|(at, until)| at == s.cursor.next && until > self.now);
-            !waits && s.cursor.next < topic.head.next
+            !s.waits_for(s.cursor.next, self.now) && s.cursor.next < topic.head.next
         });
         let Batch { granted, settled, more, looked_at, .. } = batch;
         Ok(Taken { granted, settled, more: more || fresh, looked_at })
@@ -220,11 +219,7 @@ impl Engine {
     fn block(&mut self, at: Place, due_at: Timestamp, key: Option<KeyHash>, commit: &mut Commit) {
         let Some((key, subscription)) = key.zip(self.subscriptions.get_mut(&at.subscription)) else { return };
         subscription.unstore_due(at, due_at, commit);
-        commit.put(
-            Keyspace::Blocked,
-            key::blocked(subscription.realm, at.backlog, &key.0, at.sequence),
-            Vec::new(),
-        );
+        subscription.store_turn(at, key, commit);
         commit.split_into(&mut self.pending);
     }
 
@@ -253,7 +248,7 @@ impl Engine {
         let Some(topic) = self.topics.get(&subscription.row.topic) else { return Ok(()) };
         // What the topic no longer holds is not waited for.
         let (next, end) = (subscription.cursor.next.max(topic.head.first), topic.head.next);
-        if next >= end || subscription.fresh_at.is_some_and(|(at, until)| at == next && until > self.now) {
+        if next >= end || subscription.waits_for(next, self.now) {
             return Ok(());
         }
         let left = want - batch.granted.len();
@@ -265,9 +260,8 @@ impl Engine {
         let mut read = Vec::with_capacity(limit);
         for row in self.store.scan(Keyspace::Messages, range).take(limit) {
             let (key, value) = row?;
-            let sequence = key::read_sequence(&key);
             let sequence =
-                sequence.ok_or_else(|| StoreError::Corrupt("a key of messages is too short".to_owned()))?;
+                key::read_sequence(&key).ok_or_else(|| StoreError::short_key(Keyspace::Messages))?;
             let bytes = value.len();
             read.push((sequence, value));
             // What is read beyond is read in vain.
@@ -471,6 +465,11 @@ impl Subscription {
         let want = |waiter: &Waiter| waiter.max.min(room).min(self.room_of(waiter.consumer.as_deref()));
         let waiters = self.waiters.iter().enumerate();
         waiters.map(|(place, waiter)| (place, want(waiter))).find(|(_, want)| *want > 0)
+    }
+
+    /// Whether the cursor is known to wait for this message.
+    fn waits_for(&self, sequence: Sequence, now: Timestamp) -> bool {
+        self.fresh_at.is_some_and(|(at, until)| at == sequence && until > now)
     }
 
     /// Whether the cursor has to wait for this message, and with it for all that were published later.

@@ -309,9 +309,14 @@ impl Subscription {
         commit: &mut Commit,
     ) {
         commit.put(Keyspace::Delayed, at.key(self.realm), delivery.encode());
-        commit.put(Keyspace::Blocked, key::blocked(self.realm, at.backlog, &key.0, at.sequence), Vec::new());
         self.cursor.delayed += 1;
         self.cursor.ahead += self.is_ahead(at);
+        self.store_turn(at, key, commit);
+    }
+
+    /// Adds the row that gives a delivery its turn once no other of its key is in its way.
+    pub(super) fn store_turn(&self, at: Place, key: KeyHash, commit: &mut Commit) {
+        commit.put(Keyspace::Blocked, key::blocked(self.realm, at.backlog, &key.0, at.sequence), Vec::new());
     }
 
     /// Removes the rows that a delivery has, and what memory has of them.

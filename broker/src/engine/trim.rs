@@ -87,12 +87,8 @@ impl Engine {
         let Some(topic) = self.topics.get(&id) else { return Ok(served) };
         let (keep, max_age) = (topic.row.settings.keep_acked, topic.row.settings.max_age);
         let end = if max_age.is_some() { topic.head.next } else { needed };
-        let range = key::message(topic.realm, id, topic.head.first)..key::message(topic.realm, id, end);
-        for row in self.store.scan(Keyspace::Messages, range).take(STEP_ROWS) {
-            let (key, value) = row?;
-            let message = Message::decode(value)?;
-            let short = || StoreError::Corrupt("a key of messages is too short".to_owned());
-            let sequence = key::read_sequence(&key).ok_or_else(short)?;
+        for read in self.messages_among(topic.realm, id, topic.head.first..end).take(STEP_ROWS) {
+            let (sequence, message) = read?;
             let unneeded = (sequence < needed).then(|| message.published_at + keep);
             let too_old = max_age.map(|age| message.published_at + age);
             let Some(goes_at) = unneeded.into_iter().chain(too_old).min() else { break };

@@ -256,7 +256,7 @@ impl Verb for Releases {
         items: Vec<(Receipt, Failure)>,
         reply: Reply<Vec<Settled<Self>>>,
     ) -> Command {
-        Command::Nack(realm, Nack { subscription, items }, reply)
+        Nacks::command(realm, subscription, items, reply)
     }
 
     fn show(subscription: &Name, decided: Decided) -> DecidedAnswer {

@@ -75,3 +75,10 @@ pub enum StoreError {
     #[error("the data folder is in use by another process")]
     InUse,
 }
+
+impl StoreError {
+    /// A key that does not hold the numbers that those of its keyspace do.
+    pub(crate) fn short_key(keyspace: Keyspace) -> Self {
+        Self::Corrupt(format!("a key of {} is too short", keyspace.as_str()))
+    }
+}
