@@ -112,7 +112,7 @@ impl World {
             let (Ok(Ok(view)), Ok(Ok(listed))) = (view.try_recv(), listed.try_recv()) else { return Ok(()) };
             let count = counts.remove(&name).unwrap_or_default();
             let listed = listed.items.len() as u64;
-            let shown = (view.backlog, view.in_flight, view.cursor.dead, listed);
+            let shown = (view.counts.backlog, view.counts.in_flight, view.counts.dead, listed);
             let counted = (count.open, count.leased, listed, count.dead);
             if shown != counted {
                 return Err(format!(

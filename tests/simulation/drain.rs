@@ -30,7 +30,7 @@ impl World {
         let mut left = String::new();
         for name in self.model.subscriptions.keys().cloned().collect::<Vec<_>>() {
             let view = self.view(&name)?;
-            let view = view.map(|view| (view.backlog, view.in_flight, view.cursor));
+            let view = view.map(|view| (view.counts, view.cursor));
             left.push_str(&format!("\n  {name}: {view:?}"));
         }
         Err(format!("something never ends:{left}"))
@@ -55,7 +55,7 @@ impl World {
             }
             self.settle_dead_letters(&name, 100, true)?;
             self.turn()?;
-            open += self.view(&name)?.map_or(0, |view| view.backlog + view.cursor.dead);
+            open += self.view(&name)?.map_or(0, |view| view.counts.backlog + view.counts.dead);
         }
         for topic in self.model.topics.keys().cloned().collect::<Vec<_>>() {
             let view = self.call(|reply| Command::GetTopic(REALM, topic, reply))?;

@@ -7,6 +7,7 @@ use reprise_broker::domain::id::DeadLetterId;
 use reprise_broker::domain::name::Name;
 use reprise_broker::domain::quota::Quota;
 use reprise_broker::domain::receipt::Receipt;
+use reprise_broker::domain::settings::Reads;
 use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{
     Accepted, AckResult, Decided, ExtendResult, Granted, NackResult, Published, Put, Refusal, Replayed,
@@ -352,11 +353,14 @@ pub(crate) fn put_subscription(
     name: &Name,
     put: Put<SubscriptionView>,
 ) -> Result<(), Violation> {
-    let SubscriptionView { row, topic, .. } = put.value;
+    let SubscriptionView { row, reads, position, .. } = put.value;
+    let (Reads::Topic(topic), Some(position)) = (reads, position) else {
+        return Err(format!("{name} does not read one topic"));
+    };
     match model.subscriptions.get_mut(name) {
         Some(known) if !put.created => known.settings = row.settings,
         None if put.created => {
-            model.subscriptions.insert(name.clone(), Subscription::new(topic, row.first, row.settings));
+            model.subscriptions.insert(name.clone(), Subscription::new(topic, position.first, row.settings));
         }
         known => return Err(format!("{name} was put, created: {}, known: {}", put.created, known.is_some())),
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reprise_broker::domain::failure::{Cause, Failure};
 use reprise_broker::domain::receipt::Receipt;
-use reprise_broker::domain::settings::TopicSettings;
+use reprise_broker::domain::settings::{Reads, TopicSettings};
 use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{
     Ack, AckResult, Command, Durability, Engine, Granted, Nack, NackResult, NewMessage, Publish, Pull,
@@ -36,7 +36,7 @@ impl Steps {
         let lease = Some(Duration::from_secs(30));
         let request = Box::new(PutSubscription {
             name: name("s"),
-            topic: Some(name("t")),
+            reads: Some(Reads::Topic(name("t"))),
             change: SubscriptionChange { lease, ..SubscriptionChange::default() },
             replace: Replace::All,
             retry: Some(r#"{"delay":"1h","jitter":"none","max_attempts":3}"#.to_owned()),
@@ -134,12 +134,12 @@ fn s21_the_clock_jumps() {
     // Leased at +2 h for 30 s; the clock goes back to -1 h.
     let back = Timestamp::from_millis(START.as_millis() - 3_600_000);
     steps.start_at(back);
-    assert_eq!(steps.view().in_flight, 1);
+    assert_eq!(steps.view().counts.in_flight, 1);
     steps.now = back + Duration::from_secs(29);
-    assert_eq!(steps.view().in_flight, 1, "the lease still holds");
+    assert_eq!(steps.view().counts.in_flight, 1, "the lease still holds");
     steps.now = back + Duration::from_secs(31);
     let view = steps.view();
-    assert_eq!((view.in_flight, view.cursor.delayed), (0, 1), "it ends, and is a retry now");
+    assert_eq!((view.counts.in_flight, view.counts.delayed), (0, 1), "it ends, and is a retry now");
 
     // A retry due at `back` + 31 s + 1 h, and a fresh message with a delay of an hour: three hours back.
     steps.publish(HOUR);
@@ -168,11 +168,11 @@ fn s27_an_ack_meets_a_disk_that_fails() {
         assert!(steps.ack(held.receipt).is_none(), "nobody is told what is not sure");
         steps.start_at(START + Duration::from_secs(31));
         let view = steps.view();
-        if view.backlog == 0 {
+        if view.counts.backlog == 0 {
             assert_eq!(steps.pull().len(), 0, "seed {seed}: the ack was taken");
             continue;
         }
-        assert_eq!((view.in_flight, view.cursor.delayed), (0, 1), "seed {seed}: the lease ran out");
+        assert_eq!((view.counts.in_flight, view.counts.delayed), (0, 1), "seed {seed}: the lease ran out");
         let mut now = START + Duration::from_secs(31);
         for attempt in 2..=3 {
             now = now + HOUR;
@@ -182,6 +182,6 @@ fn s27_an_ack_meets_a_disk_that_fails() {
             assert!(steps.nack(again.receipt).is_some_and(|nacked| nacked.is_ok()));
         }
         let view = steps.view();
-        assert_eq!((view.backlog, view.cursor.dead), (0, 1), "seed {seed}: the limit holds");
+        assert_eq!((view.counts.backlog, view.counts.dead), (0, 1), "seed {seed}: the limit holds");
     }
 }

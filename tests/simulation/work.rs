@@ -7,7 +7,7 @@ use reprise_broker::domain::failure::{Cause, Failure};
 use reprise_broker::domain::name::Name;
 use reprise_broker::domain::quota::Quota;
 use reprise_broker::domain::receipt::Receipt;
-use reprise_broker::domain::settings::{Ordering, Start, TopicSettings};
+use reprise_broker::domain::settings::{Ordering, Reads, Start, TopicSettings};
 use reprise_broker::engine::{
     Ack, Command, DeadLetterQuery, Extend, Nack, NewMessage, Page, Publish, Pull, PutSubscription, PutTopic,
     Replace, SetPolicy, SubscriptionChange,
@@ -320,7 +320,7 @@ impl World {
         };
         let request = PutSubscription {
             name: subscription.clone(),
-            topic: Some(name(topic)),
+            reads: Some(Reads::Topic(name(topic))),
             change,
             replace: Replace::Named,
             retry: Some(retry),

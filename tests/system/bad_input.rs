@@ -118,7 +118,7 @@ fn what_is_not_there_is_not_found() {
         row(
             &broker,
             "GET",
-            "/v1/dead-letters/d000000010000000000000009",
+            "/v1/dead-letters/d00000001000000010000000000000009",
             &none,
             404,
             "dead_letter_not_found",
@@ -126,7 +126,7 @@ fn what_is_not_there_is_not_found() {
         row(
             &broker,
             "DELETE",
-            "/v1/dead-letters/d000000090000000000000001",
+            "/v1/dead-letters/d00000009000000090000000000000001",
             &none,
             404,
             "dead_letter_not_found",
@@ -162,12 +162,23 @@ fn what_is_not_there_is_not_found() {
             "subscription_not_found",
         ));
     }
-    for id in
-        ["x", "m1", "m00000001000000000000000G", "d000000010000000000000001", "m00000001000000000000000100"]
-    {
+    for id in [
+        "x",
+        "m1",
+        "m00000001000000000000000G",
+        "d00000001000000010000000000000001",
+        "m00000001000000000000000100",
+    ] {
         rows.push(row(&broker, "GET", &format!("/v1/messages/{id}"), &none, 400, "invalid_id"));
     }
-    rows.push(row(&broker, "GET", "/v1/dead-letters/m000000010000000000000001", &none, 400, "invalid_id"));
+    rows.push(row(
+        &broker,
+        "GET",
+        "/v1/dead-letters/m00000001000000010000000000000001",
+        &none,
+        400,
+        "invalid_id",
+    ));
     refused(&broker, rows);
 }
 

@@ -68,6 +68,7 @@ mod lab;
 mod life;
 mod modes;
 mod ordering;
+mod patterns;
 mod payloads;
 mod policy_uploads;
 mod publish_streams;

@@ -14,7 +14,7 @@ use crate::tokens::{guarded, holder, operator, secret, token};
 const TENANT: &[&str] = &["publish", "consume", "topics", "policies", "dead_letters", "read_payload"];
 
 /// The operator in a realm, which is made if it is not there.
-fn realm(broker: &Broker, name: &str) -> Client {
+pub(crate) fn realm(broker: &Broker, name: &str) -> Client {
     let operator = operator(broker);
     let answer = operator.put(&format!("/v1/realms/{name}"), &json!({}));
     assert!([200, 201].contains(&answer.status), "{}", answer.text());
@@ -45,7 +45,7 @@ impl Things {
             topic: "none-t",
             subscription: "none-s",
             message: "m00ffffff0000000000000001".to_owned(),
-            letter: "d00ffffff0000000000000001".to_owned(),
+            letter: "d00ffffff00ffffff0000000000000001".to_owned(),
             receipt: "A".repeat(48),
             token: "t00ffffff".to_owned(),
         }

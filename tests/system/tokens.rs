@@ -164,9 +164,9 @@ fn roles_do_their_work() {
     let [publisher, consumer] = ["publish", "consume"].map(|scope| holder(&operator, scope, &[scope]));
     let retry = json!({ "classes": { "fatal": { "action": "dead_letter" } } });
     admin.topic_and_subscription(json!({ "retry": retry }));
-    let id = publisher.publish("t", &json!({ "card": "4111" }));
+    let id = publisher.publish("t", &json!({ "card": "visa-4111" }));
     let delivery = consumer.next("s");
-    assert_eq!(delivery.message["payload"]["card"], "4111", "a consumer gets its payloads");
+    assert_eq!(delivery.message["payload"]["card"], "visa-4111", "a consumer gets its payloads");
     consumer.nack("s", &delivery.receipt, "fatal");
     let author = holder(&operator, "author", &["policies"]);
     let put = author.put("/v1/subscriptions/s/policy/params", &json!({ "max_attempts": 3 })).expect(201);
@@ -178,7 +178,7 @@ fn roles_do_their_work() {
     let letter = format!("/v1/dead-letters/{}", letter.as_str().expect("an id"));
     for path in [format!("/v1/messages/{id}"), letter.clone()] {
         let (without, with) = (support.get(&path), reader.get(&path));
-        assert!(!without.text().contains("4111") && with.text().contains("4111"), "{path}");
+        assert!(!without.text().contains("visa-4111") && with.text().contains("visa-4111"), "{path}");
         assert!(without.text().contains("fatal"), "the timeline is no payload: {path}");
         let hidden = reader.get(&format!("{path}?payload_as=none"));
         assert_eq!(hidden.expect(200), without.expect(200), "{path}");
@@ -194,7 +194,7 @@ fn payloads_do_not_leak_through_policies() {
     let broker = guarded();
     let operator = operator(&broker);
     operator.topic_and_subscription(json!({ "inspect_payload": true }));
-    operator.publish("t", &json!({ "card": "4111" }));
+    operator.publish("t", &json!({ "card": "visa-4111" }));
     let delivery = operator.next("s");
     operator.nack("s", &delivery.receipt, "timeout");
     let author = holder(&operator, "author", &["policies", "topics"]);
@@ -202,14 +202,14 @@ fn payloads_do_not_leak_through_policies() {
     let failures = "/v1/subscriptions/s/policy/failures";
     let listed = author.get(failures).expect(200);
     assert_eq!(
-        (listed["items"][0]["number"].as_u64(), listed.to_string().contains("4111")),
+        (listed["items"][0]["number"].as_u64(), listed.to_string().contains("visa-4111")),
         (Some(1), false)
     );
     let fixture = format!("{failures}/1/fixture");
     let refused = author.get(&fixture);
     assert_eq!(refused.problem(), (403, "forbidden".to_owned()));
-    assert!(refused.text().contains("read_payload") && !refused.text().contains("4111"));
-    assert!(reader.get(&fixture).expect(200).to_string().contains("4111"));
+    assert!(refused.text().contains("read_payload") && !refused.text().contains("visa-4111"));
+    assert!(reader.get(&fixture).expect(200).to_string().contains("visa-4111"));
     let showing = json!({ "inspect_payload": true });
     let refused = author.patch("/v1/subscriptions/s", &showing);
     assert_eq!(refused.problem(), (403, "forbidden".to_owned()));

@@ -150,6 +150,11 @@ impl Patterns {
         self.0.iter().any(|pattern| pattern.allows(name.as_str()))
     }
 
+    /// Whether they allow every name that begins so.
+    pub fn allow_all(&self, stem: &str) -> bool {
+        self.0.iter().any(|pattern| pattern.0.strip_suffix('*').is_some_and(|it| stem.starts_with(it)))
+    }
+
     /// Each of them.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Pattern> {
         self.0.iter()

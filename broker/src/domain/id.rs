@@ -19,7 +19,7 @@ pub struct TopicId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SubscriptionId(pub u32);
 
-/// The outstanding deliveries of a subscription. A seek or a purge gives it a new one, with none in it; never used
+/// The outstanding deliveries of a subscription on one topic. A seek or a purge gives it a new one, with none in it; never used
 /// again, so that what belonged to the old one can neither be mistaken nor settled.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BacklogId(pub u32);
@@ -41,8 +41,17 @@ pub struct MessageId {
 pub struct DeadLetterId {
     /// Who gave it up.
     pub subscription: SubscriptionId,
-    /// The message's place in the topic of that subscription.
+    /// Where it was published.
+    pub topic: TopicId,
+    /// Its place there.
     pub sequence: Sequence,
+}
+
+impl DeadLetterId {
+    /// The message that was given up.
+    pub const fn message(self) -> MessageId {
+        MessageId { topic: self.topic, sequence: self.sequence }
+    }
 }
 
 /// A text that is not an id of the kind asked for.
@@ -55,8 +64,8 @@ impl MessageId {
     /// # Errors
     /// [`InvalidId`] if the text is anything else.
     pub fn parse(text: &str) -> Result<Self, InvalidId> {
-        let (topic, sequence) = read('m', text)?;
-        Ok(Self { topic: TopicId(topic), sequence })
+        let mut digits = Digits::of('m', 24, text)?;
+        Ok(Self { topic: TopicId(digits.u32()?), sequence: digits.u64()? })
     }
 }
 
@@ -66,8 +75,9 @@ impl DeadLetterId {
     /// # Errors
     /// [`InvalidId`] if the text is anything else.
     pub fn parse(text: &str) -> Result<Self, InvalidId> {
-        let (subscription, sequence) = read('d', text)?;
-        Ok(Self { subscription: SubscriptionId(subscription), sequence })
+        let mut digits = Digits::of('d', 32, text)?;
+        let (subscription, topic) = (SubscriptionId(digits.u32()?), TopicId(digits.u32()?));
+        Ok(Self { subscription, topic, sequence: digits.u64()? })
     }
 }
 
@@ -79,20 +89,33 @@ impl fmt::Display for MessageId {
 
 impl fmt::Display for DeadLetterId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "d{:08x}{:016x}", self.subscription.0, self.sequence)
+        write!(f, "d{:08x}{:08x}{:016x}", self.subscription.0, self.topic.0, self.sequence)
     }
 }
 
-/// One kind letter, 8 and 16 lower-case hexadecimal digits: sorts like the numbers it holds.
-fn read(kind: char, text: &str) -> Result<(u32, u64), InvalidId> {
-    let digits = text.strip_prefix(kind).ok_or(InvalidId)?;
-    let plain = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    if digits.len() != 24 || !plain {
-        return Err(InvalidId);
+/// A kind letter and lower-case hexadecimal digits: sorts like the numbers it holds.
+struct Digits<'a>(&'a str);
+
+impl<'a> Digits<'a> {
+    fn of(kind: char, length: usize, text: &'a str) -> Result<Self, InvalidId> {
+        let digits = text.strip_prefix(kind).ok_or(InvalidId)?;
+        let plain = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if digits.len() == length && plain { Ok(Self(digits)) } else { Err(InvalidId) }
     }
-    let owner = u32::from_str_radix(&digits[..8], 16).map_err(|_| InvalidId)?;
-    let sequence = u64::from_str_radix(&digits[8..], 16).map_err(|_| InvalidId)?;
-    Ok((owner, sequence))
+
+    fn u32(&mut self) -> Result<u32, InvalidId> {
+        u32::from_str_radix(self.next(8)?, 16).map_err(|_| InvalidId)
+    }
+
+    fn u64(&mut self) -> Result<u64, InvalidId> {
+        u64::from_str_radix(self.next(16)?, 16).map_err(|_| InvalidId)
+    }
+
+    fn next(&mut self, length: usize) -> Result<&'a str, InvalidId> {
+        let (next, rest) = self.0.split_at_checked(length).ok_or(InvalidId)?;
+        self.0 = rest;
+        Ok(next)
+    }
 }
 
 #[cfg(test)]
@@ -103,8 +126,9 @@ mod tests {
     fn ids_read_back_and_nothing_else_does() {
         let id = MessageId { topic: TopicId(7), sequence: u64::MAX };
         assert_eq!(MessageId::parse(&id.to_string()), Ok(id));
-        let dead = DeadLetterId { subscription: SubscriptionId(u32::MAX), sequence: 1 };
+        let dead = DeadLetterId { subscription: SubscriptionId(u32::MAX), topic: TopicId(2), sequence: 1 };
         assert_eq!(DeadLetterId::parse(&dead.to_string()), Ok(dead));
+        assert_eq!(DeadLetterId::parse(&format!("{dead}0")), Err(InvalidId));
         let text = id.to_string();
         for bad in [
             "",

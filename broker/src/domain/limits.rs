@@ -75,6 +75,8 @@ pub const LIVE_LINGER: Duration = Duration::from_secs(10);
 pub const MAX_TOPICS: usize = 10_000;
 /// Subscriptions of one topic.
 pub const MAX_SUBSCRIPTIONS_PER_TOPIC: usize = 1_000;
+/// Subscriptions of one realm that read a pattern of topics: each may come to every topic.
+pub const MAX_PATTERN_SUBSCRIPTIONS: usize = 100;
 /// Long polls waiting on one subscription.
 pub const MAX_WAITERS: usize = 1_000;
 /// Payload bytes of one pull, give or take one message.

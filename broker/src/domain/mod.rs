@@ -19,6 +19,7 @@ pub mod id;
 pub mod limits;
 pub mod message;
 pub mod name;
+pub mod pattern;
 pub mod quota;
 pub mod receipt;
 pub mod record;

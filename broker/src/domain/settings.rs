@@ -9,6 +9,7 @@ use super::filter::Filter;
 use super::id::Sequence;
 use super::limits as limit;
 use super::name::Name;
+use super::pattern::TopicPattern;
 use super::quota::Quota;
 use super::time::Timestamp;
 
@@ -23,6 +24,8 @@ pub struct TopicSettings {
     pub ttl: Option<Duration>,
     /// Messages that are older go, whether they were delivered or not.
     pub max_age: Option<Duration>,
+    /// While it keeps more bytes, the oldest messages go, whether they were delivered or not.
+    pub retain_bytes: Option<u64>,
     /// How long the ids that publishers give their messages are remembered; zero for not at all.
     pub dedup_window: Duration,
     /// How much it may keep.
@@ -62,6 +65,7 @@ impl Default for TopicSettings {
             max_message_bytes: limit::DEFAULT_MESSAGE_BYTES,
             ttl: None,
             max_age: None,
+            retain_bytes: None,
             dedup_window: limit::DEFAULT_DEDUP_WINDOW,
             quota: Quota::default(),
             schema: None,
@@ -129,6 +133,25 @@ pub enum Start {
     Sequence(Sequence),
     /// At the first message published at this moment or later.
     Time(Timestamp),
+}
+
+/// What a subscription reads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reads {
+    /// One topic.
+    Topic(Name),
+    /// Every topic that the pattern takes, those to come included.
+    Topics(TopicPattern),
+}
+
+impl Reads {
+    /// Whether this topic is among them.
+    pub fn takes(&self, topic: &Name) -> bool {
+        match self {
+            Self::Topic(name) => name == topic,
+            Self::Topics(pattern) => pattern.takes(topic),
+        }
+    }
 }
 
 /// Settings of a subscription.
@@ -223,6 +246,7 @@ impl TopicSettings {
         }
         number("max_message_bytes", self.max_message_bytes as u64, limit::MAX_MESSAGE_BYTES as u64)?;
         between("dedup_window", self.dedup_window, Duration::ZERO, limit::MAX_DEDUP_WINDOW)?;
+        number("retain_bytes", self.retain_bytes.unwrap_or(1), u64::MAX)?;
         number("max_messages", self.quota.max_messages.unwrap_or(1), u64::MAX)?;
         number("max_bytes", self.quota.max_bytes.unwrap_or(1), u64::MAX)?;
         if self.schema.as_ref().is_some_and(|schema| schema.text().len() > limit::MAX_SCHEMA_BYTES) {
@@ -233,11 +257,11 @@ impl TopicSettings {
 }
 
 impl SubscriptionSettings {
-    /// Whether every setting is within its bounds and they fit each other. `topic` is the one it reads.
+    /// Whether every setting is within its bounds and they fit each other and what it reads.
     ///
     /// # Errors
     /// The first one that is not.
-    pub fn validate(&self, topic: &Name) -> Result<(), InvalidSetting> {
+    pub fn validate(&self, reads: &Reads) -> Result<(), InvalidSetting> {
         between("max_lease", self.max_lease, limit::MIN_LEASE, limit::MAX_LEASE)?;
         between("lease", self.lease, limit::MIN_LEASE, self.max_lease)?;
         number("max_in_flight", self.max_in_flight.into(), limit::MAX_IN_FLIGHT.into())?;
@@ -263,8 +287,11 @@ impl SubscriptionSettings {
         if self.forward_to.len() > limit::MAX_FORWARD_TO {
             return invalid("forward_to", format!("at most {} topics", limit::MAX_FORWARD_TO));
         }
-        if self.forward_to.contains(topic) {
-            return invalid("forward_to", "must not name the topic that the subscription reads".to_owned());
+        if self.forward_to.iter().any(|topic| reads.takes(topic)) {
+            return invalid("forward_to", "must not name a topic that the subscription reads".to_owned());
+        }
+        if matches!((reads, self.start), (Reads::Topics(_), Start::Sequence(_))) {
+            return invalid("start", "a sequence is of one topic, and there are many".to_owned());
         }
         Ok(())
     }
@@ -305,7 +332,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_valid_and_every_bound_holds() {
-        let topic = Name::new("orders").expect("a name");
+        let topic = Reads::Topic(Name::new("orders").expect("a name"));
         let good = SubscriptionSettings::default();
         assert_eq!(good.validate(&topic), Ok(()));
         assert_eq!(TopicSettings::default().validate(), Ok(()));
@@ -337,5 +364,12 @@ mod tests {
             break_it(&mut settings);
             assert_eq!(settings.validate(&topic).map_err(|e| e.field), Err(field));
         }
+        let topics = Reads::Topics(TopicPattern::parse("orders.>").expect("a pattern"));
+        assert_eq!(good.validate(&topics), Ok(()));
+        let start = SubscriptionSettings { start: Start::Sequence(1), ..good.clone() };
+        assert_eq!(start.validate(&topics).map_err(|e| e.field), Err("start"));
+        let loops = vec![Name::new("orders.eu").expect("a name")];
+        let forward = SubscriptionSettings { forward_to: loops, ..good };
+        assert_eq!(forward.validate(&topics).map_err(|e| e.field), Err("forward_to"));
     }
 }

@@ -1,10 +1,12 @@
 //! Reading without taking: the messages of a topic, and what is outstanding on a subscription.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::backlog::{Backlog, Place};
 use super::command::{Browse, Browsed, Listed, Page, Peek, Peeked, Peeks, message_id};
 use super::{Engine, Reply, or_refuse};
-use crate::domain::id::{RealmId, Sequence, SubscriptionId, TopicId};
+use crate::domain::id::{MessageId, RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::message::Message;
 use crate::store::row::Row as _;
 use crate::store::{Keyspace, StoreError, key};
@@ -45,7 +47,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What a subscription has yet to settle, in the order of its topic.
+    /// What a subscription has yet to settle, topic by topic in the order of each.
     pub(super) fn peek(
         &mut self,
         realm: RealmId,
@@ -62,49 +64,54 @@ impl Engine {
     fn outstanding(
         &self,
         id: SubscriptionId,
-        page: &Page<Sequence>,
-    ) -> Result<(Vec<Peeked>, Option<Sequence>), StoreError> {
+        page: &Page<MessageId>,
+    ) -> Result<(Vec<Peeked>, Option<MessageId>), StoreError> {
         let Some(subscription) = self.subscriptions.get(&id) else { return Ok((Vec::new(), None)) };
-        let Some(topic) = self.topics.get(&subscription.row.topic) else { return Ok((Vec::new(), None)) };
-        let after = page.after.map_or(0, |after| after.saturating_add(1));
+        let backlogs = subscription.backlogs.iter().filter_map(|id| self.backlogs.get(id));
+        let by_topic: BTreeMap<TopicId, &Backlog> = backlogs.map(|it| (it.topic, it)).collect();
+        let first = page.after.map_or(TopicId(0), |after| after.topic);
         let (mut found, mut bytes) = (Vec::new(), 0);
-        let mut last = None;
-        for (looked_at, sequence) in self.open_sequences(id, after)?.into_iter().enumerate() {
-            if found.len() == page.limit || bytes > PAGE_BYTES || looked_at == LOOKED_AT {
-                return Ok((found, last));
+        let (mut last, mut looked_at) = (None, 0);
+        for (topic, backlog) in by_topic.range(first..) {
+            let after = page.after.filter(|after| after.topic == *topic);
+            let from = after.map_or(0, |after| after.sequence.saturating_add(1));
+            for sequence in self.open_sequences(backlog, from)? {
+                if found.len() == page.limit || bytes > PAGE_BYTES || looked_at == LOOKED_AT {
+                    return Ok((found, last));
+                }
+                looked_at += 1;
+                last = Some(backlog.message_id(sequence));
+                let row = key::message(backlog.realm, backlog.topic, sequence);
+                let row = self.store.get(Keyspace::Messages, &row)?;
+                bytes += row.as_ref().map_or(0, |row| row.len());
+                found.extend(self.peeked(backlog.place(sequence), row.map(Message::decode).transpose()?)?);
             }
-            last = Some(sequence);
-            let at = subscription.place(id, sequence);
-            let row = self.store.get(
-                Keyspace::Messages,
-                &key::message(subscription.realm, subscription.row.topic, sequence),
-            )?;
-            bytes += row.as_ref().map_or(0, |row| row.len());
-            let kept = row.map(Message::decode).transpose()?;
-            let Some((delivery, copy)) = self.inspect(at, kept.as_ref())? else { continue };
-            if !delivery.stands.is_outstanding() {
-                continue;
-            }
-            let Some(message) = copy.or(kept) else { continue };
-            let topic = topic.row.name.clone();
-            let message = Browsed { id: message_id(subscription.row.topic, sequence), topic, message };
-            found.push(Peeked { message, delivery });
         }
         Ok((found, None))
     }
 
+    fn peeked(&self, at: Place, kept: Option<Message>) -> Result<Option<Peeked>, StoreError> {
+        let Some(backlog) = self.backlogs.get(&at.backlog) else { return Ok(None) };
+        let Some(topic) = self.topics.get(&backlog.topic) else { return Ok(None) };
+        let Some((delivery, copy)) = self.inspect(at, kept.as_ref())? else { return Ok(None) };
+        if !delivery.stands.is_outstanding() {
+            return Ok(None);
+        }
+        let (id, topic) = (backlog.message_id(at.sequence), topic.row.name.clone());
+        let message = copy.or(kept).map(|message| Browsed { id, topic, message });
+        Ok(message.map(|message| Peeked { message, delivery }))
+    }
+
     /// Sequences that may be outstanding, from this one on, in order; one more than is ever looked at.
-    fn open_sequences(&self, id: SubscriptionId, from: Sequence) -> Result<Vec<Sequence>, StoreError> {
-        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(Vec::new()) };
-        let end = self.topic_of(id).map_or(0, |topic| topic.head.next);
-        let mut open: Vec<_> =
-            subscription.held.keys().copied().filter(|sequence| *sequence >= from).collect();
-        let (realm, backlog) = (subscription.realm, subscription.row.backlog);
-        let range = key::delivery(realm, backlog, from)..key::delivery(realm, backlog, Sequence::MAX);
+    fn open_sequences(&self, backlog: &Backlog, from: Sequence) -> Result<Vec<Sequence>, StoreError> {
+        let end = self.topics.get(&backlog.topic).map_or(0, |topic| topic.head.next);
+        let mut open: Vec<_> = backlog.held.keys().copied().filter(|sequence| *sequence >= from).collect();
+        let (realm, id) = (backlog.realm, backlog.row.id);
+        let range = key::delivery(realm, id, from)..key::delivery(realm, id, Sequence::MAX);
         for row in self.store.scan(Keyspace::Delayed, range).take(LOOKED_AT + 1) {
             open.extend(key::read_sequence(&row?.0));
         }
-        let fresh = subscription.cursor.next.max(from)..end;
+        let fresh = backlog.row.next.max(from)..end;
         open.extend(fresh.take(LOOKED_AT + 1));
         open.sort_unstable();
         open.dedup();

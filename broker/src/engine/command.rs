@@ -1,12 +1,16 @@
 //! What can be asked of the engine, what it answers, and why it refuses.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::audit::{AuditChecked, AuditList, AuditPlace, AuditQuery};
+use super::dead_letters::{DeadLetterList, DeadLetterQuery, DeadLetterView, Replayed};
 use super::decide::Verdict;
+use super::policies::{RevisionView, Rollback, SetPolicy};
 use super::realms::{PutRealm, RealmView};
-use super::shadow::{ShadowStats, ShadowVerdict};
+use super::record::RecordedView;
+use super::shadow::{SetShadow, ShadowVerdict, ShadowView};
 use super::tokens::{NewToken, Rotation, TokenChange, TokenView};
 use super::{Durability, Reply};
 use crate::domain::access::{Patterns, TokenId};
@@ -21,12 +25,11 @@ use crate::domain::id::{DeadLetterId, MessageId, RealmId, Sequence};
 use crate::domain::message::Message;
 use crate::domain::name::Name;
 use crate::domain::receipt::Receipt;
-use crate::domain::record::RecordedFailure;
 use crate::domain::settings::{
-    InvalidSetting, Mode, Ordering, Schema, Start, SubscriptionSettings, TopicSettings,
+    InvalidSetting, Mode, Ordering, Reads, Schema, Start, SubscriptionSettings, TopicSettings,
 };
 use crate::domain::time::Timestamp;
-use crate::store::row::{CursorRow, DeadLetterRow, Ending, HeadRow, RevisionRow, SubscriptionRow, TopicRow};
+use crate::store::row::{BacklogRow, CursorRow, Ending, HeadRow, SubscriptionRow, TopicRow};
 
 /// One request, with the place its answer goes to.
 #[expect(missing_docs, reason = "each is named after the verb it carries out")]
@@ -68,7 +71,7 @@ pub enum Command {
     Pause(RealmId, Pause, Reply<SubscriptionView>),
     Resume(RealmId, Name, Reply<SubscriptionView>),
     Seek(RealmId, Seek, Reply<Sought>),
-    Purge(RealmId, Name, Reply<Sought>),
+    Purge(RealmId, Purge, Reply<Sought>),
     /// The messages of a topic, without taking them.
     Browse(RealmId, Browse, Reply<Listed<Browsed>>),
     /// What is outstanding on a subscription, without taking it.
@@ -135,8 +138,14 @@ pub enum Refusal {
     PolicyChanged,
     #[error("topic {0} still has subscriptions: delete them first")]
     TopicInUse(Name),
-    #[error("subscription {subscription} reads topic {topic}; delete it to read another")]
-    TopicDiffers { subscription: Name, topic: Name },
+    #[error(
+        "a subscription with a pattern has deliveries or dead letters of topic {0}: settle or purge them first"
+    )]
+    TopicUnsettled(Name),
+    #[error("subscription {subscription} reads {}; delete it to read another", ReadsText(.reads))]
+    TopicDiffers { subscription: Name, reads: Reads },
+    #[error("subscription {subscription} does not read topic {topic}")]
+    TopicNotRead { subscription: Name, topic: Name },
     #[error("{0}")]
     InvalidSetting(#[from] InvalidSetting),
     #[error("the payload has {bytes} bytes; topic {topic} takes {limit}")]
@@ -163,7 +172,7 @@ pub enum Refusal {
     RealmFull { what: &'static str, limit: u64 },
     #[error("there is no such realm")]
     RealmNotFound,
-    #[error("realm {0} still has topics: delete them first")]
+    #[error("realm {0} still has topics or subscriptions: delete them first")]
     RealmInUse(Name),
     #[error("the default realm stays")]
     DefaultRealm,
@@ -175,6 +184,18 @@ pub enum Refusal {
     SchemaDiffers(Box<Unchecked>),
     #[error("the disk has less room than the broker leaves free")]
     InsufficientStorage,
+}
+
+/// What a subscription reads, for people.
+struct ReadsText<'a>(&'a Reads);
+
+impl fmt::Display for ReadsText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Reads::Topic(name) => write!(f, "topic {name}"),
+            Reads::Topics(pattern) => write!(f, "the topics {pattern}"),
+        }
+    }
 }
 
 /// A page of a list that is ordered by `K`.
@@ -230,7 +251,7 @@ pub struct PutSubscription {
     /// Its name.
     pub name: Name,
     /// What it reads; `None` only changes one that exists.
-    pub topic: Option<Name>,
+    pub reads: Option<Reads>,
     /// The settings to change.
     pub change: SubscriptionChange,
     /// What is not given goes back to its default.
@@ -307,16 +328,31 @@ impl SubscriptionChange {
 pub struct SubscriptionView {
     /// As configured.
     pub row: SubscriptionRow,
-    /// The topic it reads.
-    pub topic: Name,
-    /// How far it has come.
+    /// What it reads.
+    pub reads: Reads,
+    /// How many topics that are.
+    pub topics: usize,
+    /// How far it has come, where it reads one by name.
+    pub position: Option<BacklogRow>,
+    /// What it did so far.
     pub cursor: CursorRow,
-    /// Deliveries that could be pulled now, leased ones and delayed ones.
-    pub backlog: u64,
-    /// Deliveries under a lease or being decided.
-    pub in_flight: u64,
+    /// What it has to do.
+    pub counts: Counts,
     /// What decides.
     pub revision: RevisionView,
+}
+
+/// Deliveries of a subscription, on all of its topics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Those that could be pulled now, leased ones and delayed ones.
+    pub backlog: u64,
+    /// Those under a lease or being decided.
+    pub in_flight: u64,
+    /// Those that wait for another attempt.
+    pub delayed: u64,
+    /// Those given up on.
+    pub dead: u64,
 }
 
 /// Publishes messages, those that the topic takes.
@@ -432,15 +468,26 @@ pub struct Pause {
 pub struct Seek {
     /// Which one.
     pub subscription: Name,
+    /// On this topic; `None` is all that it reads.
+    pub topic: Option<Name>,
     /// From where.
     pub to: Start,
+}
+
+/// Ends what is outstanding on a subscription.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Purge {
+    /// Which one.
+    pub subscription: Name,
+    /// On this topic; `None` is all that it reads.
+    pub topic: Option<Name>,
 }
 
 /// A subscription that started again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sought {
-    /// The first message that it gets.
-    pub sequence: Sequence,
+    /// The first message that it gets, where that is one of one topic.
+    pub sequence: Option<Sequence>,
     /// Deliveries that were outstanding, and are no more.
     pub ended: u64,
 }
@@ -473,7 +520,7 @@ pub struct Peek {
     /// Which subscription.
     pub subscription: Name,
     /// Which page.
-    pub page: Page<Sequence>,
+    pub page: Page<MessageId>,
 }
 
 /// A message that is outstanding.
@@ -491,7 +538,7 @@ pub struct Peeks {
     /// In order.
     pub items: Vec<Peeked>,
     /// Where the next page begins: behind this one.
-    pub next: Option<Sequence>,
+    pub next: Option<MessageId>,
 }
 
 /// Settles deliveries as done.
@@ -569,156 +616,6 @@ impl From<ExtendError> for SettleError {
             ExtendError::MaxLease { until } => Self::MaxLease { until },
         }
     }
-}
-
-/// Makes a policy decide from now on, as a new revision.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SetPolicy {
-    /// Whose policy.
-    pub subscription: Name,
-    /// The admitted module; `None` keeps the active one.
-    pub module: Option<AdmittedModule>,
-    /// Its parameters, checked by it; `None` keeps the active ones.
-    pub params: Option<String>,
-    /// The active module that the parameters were checked by, where no module comes with them.
-    pub checked: Option<Digest>,
-    /// Who asks for it.
-    pub by: String,
-}
-
-/// Makes an earlier revision decide again.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rollback {
-    /// Whose policy.
-    pub subscription: Name,
-    /// Which one; `None` is the last healthy one before the active one.
-    pub revision: Option<u32>,
-}
-
-/// Has a policy asked beside the active one.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SetShadow {
-    /// Whose.
-    pub subscription: Name,
-    /// The admitted module.
-    pub module: AdmittedModule,
-    /// Its parameters, checked by it.
-    pub params: String,
-    /// Who asks for it.
-    pub by: String,
-}
-
-/// A shadow as people see it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ShadowView {
-    /// What it is.
-    pub row: RevisionRow,
-    /// How it has done.
-    pub stats: ShadowStats,
-    /// Questions that it has yet to answer.
-    pub in_flight: usize,
-}
-
-/// A recorded failure as people see it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RecordedView {
-    /// The module that answered.
-    pub digest: Digest,
-    /// What it was shown, parameters included, and what it answered.
-    pub failure: RecordedFailure,
-}
-
-/// A module that passed admission.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct AdmittedModule {
-    /// Of the bytes.
-    pub digest: Digest,
-    /// As uploaded.
-    pub bytes: bytes::Bytes,
-    /// What the policy says of itself.
-    pub name: String,
-    /// What the policy says of itself.
-    pub version: String,
-    /// The most fuel that a trial decision burnt.
-    pub trial_fuel: u64,
-}
-
-impl AdmittedModule {
-    /// A revision of it that has decided nothing yet.
-    pub(super) fn revision(&self, params: String, by: String, now: Timestamp) -> RevisionRow {
-        RevisionRow {
-            digest: self.digest,
-            params,
-            created_at: now,
-            name: self.name.clone(),
-            version: self.version.clone(),
-            size: self.bytes.len() as u64,
-            trial_fuel: self.trial_fuel,
-            created_by: by,
-            decisions: 0,
-            faults: 0,
-            quarantined: None,
-        }
-    }
-}
-
-/// A revision as people see it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RevisionView {
-    /// Its number.
-    pub number: u32,
-    /// Whether it decides.
-    pub active: bool,
-    /// What it is.
-    pub row: RevisionRow,
-}
-
-/// Which dead letters to list, oldest first within each subscription.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeadLetterQuery {
-    /// Of this subscription; `None` is all of them.
-    pub subscription: Option<Name>,
-    /// Of this queue.
-    pub queue: Option<Name>,
-    /// Whose last failure has this class.
-    pub class: Option<String>,
-    /// Which page.
-    pub page: Page<DeadLetterId>,
-    /// Only those of subscriptions that these allow.
-    pub among: Patterns,
-}
-
-/// A page of dead letters. It can be short, even empty, and still have a next one: filters look at a bounded number.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeadLetterList {
-    /// In order.
-    pub items: Vec<DeadLetterView>,
-    /// Where the next page begins: behind this one.
-    pub next: Option<DeadLetterId>,
-}
-
-/// A dead letter as people see it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeadLetterView {
-    /// Its id.
-    pub id: DeadLetterId,
-    /// The subscription that gave it up.
-    pub subscription: Name,
-    /// The topic of its message.
-    pub topic: Name,
-    /// The id of its message.
-    pub message_id: MessageId,
-    /// Everything else.
-    pub row: DeadLetterRow,
-}
-
-/// A dead letter that went back to its subscription.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Replayed {
-    /// Its message.
-    pub message_id: MessageId,
-    /// How often it was replayed by now.
-    pub replays: u32,
 }
 
 /// A message and what became of it.

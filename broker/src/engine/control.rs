@@ -1,15 +1,14 @@
 //! What operators do to the flow of a subscription: pause, resume, seek, purge.
 
-use super::command::{Pause, Refusal, Seek, Sought, SubscriptionView};
-use super::state::Subscription;
+use super::backlog::Backlog;
+use super::command::{Pause, Purge, Refusal, Seek, Sought, SubscriptionView};
 use super::window::Window;
 use super::{Engine, Reply, or_refuse};
-use crate::domain::id::{BacklogId, RealmId, Sequence, SubscriptionId, TopicId};
+use crate::domain::id::{BacklogId, RealmId, Sequence, TopicId};
 use crate::domain::message::Message;
 use crate::domain::name::Name;
-use crate::domain::settings::Start;
-use crate::store::key::Owner;
-use crate::store::row::{Paused, Row as _};
+use crate::domain::settings::{InvalidSetting, Start};
+use crate::store::row::{BacklogRow, Paused, Row as _};
 use crate::store::{Commit, Keyspace, StoreError, key};
 
 impl Engine {
@@ -42,7 +41,7 @@ impl Engine {
         self.answer(reply, view.ok_or_else(|| Refusal::SubscriptionNotFound(name.clone())));
     }
 
-    /// The subscription starts again from another point of its topic: what was outstanding ends, and every message
+    /// The subscription starts again from another point of its topics, or of one of them: what was outstanding ends, and every message
     /// from there on is delivered as if it had never been.
     pub(super) fn seek(
         &mut self,
@@ -51,10 +50,19 @@ impl Engine {
         reply: Reply<Sought>,
     ) -> Result<(), StoreError> {
         self.apply()?;
-        let id = or_refuse!(try self, reply, self.positioned(realm, &request.subscription));
-        let Some(topic) = self.subscriptions.get(&id).map(|it| it.row.topic) else { return Ok(()) };
-        let to = self.position(topic, request.to)?;
-        self.start_over(id, to, reply);
+        let Seek { subscription, topic, to } = request;
+        let backlogs = or_refuse!(try self, reply, self.positioned(realm, subscription, topic.as_ref()));
+        if backlogs.len() != 1 && matches!(to, Start::Sequence(_)) {
+            let reason = "a sequence is of one topic: say which one".to_owned();
+            self.answer(reply, Err(InvalidSetting { field: "topic", reason }.into()));
+            return Ok(());
+        }
+        let mut places = Vec::with_capacity(backlogs.len());
+        for id in backlogs {
+            let topic = self.backlogs.get(&id).map(|backlog| backlog.topic);
+            places.push((id, topic.map_or(Ok(1), |topic| self.position(topic, *to))?));
+        }
+        self.start_over(places, reply);
         Ok(())
     }
 
@@ -62,45 +70,60 @@ impl Engine {
     pub(super) fn purge(
         &mut self,
         realm: RealmId,
-        name: &Name,
+        request: &Purge,
         reply: Reply<Sought>,
     ) -> Result<(), StoreError> {
-        let id = or_refuse!(try self, reply, self.positioned(realm, name));
-        let end = self.topic_of(id).map_or(1, |topic| topic.head.next);
-        self.start_over(id, end, reply);
+        let Purge { subscription, topic } = request;
+        let backlogs = or_refuse!(try self, reply, self.positioned(realm, subscription, topic.as_ref()));
+        let end = |id| (id, self.topic_of(id).map_or(1, |topic| topic.head.next));
+        let places = backlogs.into_iter().map(end).collect();
+        self.start_over(places, reply);
         Ok(())
     }
 
-    /// A subscription that has a position in its topic.
-    fn positioned(&self, realm: RealmId, name: &Name) -> Result<SubscriptionId, Refusal> {
+    /// The backlogs of a subscription, or the one of this topic, where it has a position in them.
+    fn positioned(
+        &self,
+        realm: RealmId,
+        name: &Name,
+        topic: Option<&Name>,
+    ) -> Result<Vec<BacklogId>, Refusal> {
         let id = self.subscription_id(realm, name)?;
-        let live = self.subscriptions.get(&id).is_some_and(Subscription::is_live);
-        if live { Err(Refusal::NotForLive(name.clone())) } else { Ok(id) }
+        let unknown = || Refusal::SubscriptionNotFound(name.clone());
+        let subscription = self.subscriptions.get(&id).ok_or_else(unknown)?;
+        if subscription.is_live() {
+            return Err(Refusal::NotForLive(name.clone()));
+        }
+        let Some(topic) = topic else { return Ok(subscription.backlogs.iter().copied().collect()) };
+        let backlog = self.backlog_on(id, self.topic_id(realm, topic)?);
+        let not_read = || Refusal::TopicNotRead { subscription: name.clone(), topic: topic.clone() };
+        Ok(vec![backlog.ok_or_else(not_read)?.row.id])
     }
 
-    /// Gives a subscription a new backlog that begins at `to`. The rows of the old one go in the background.
-    fn start_over(&mut self, id: SubscriptionId, to: Sequence, reply: Reply<Sought>) {
-        let backlog = BacklogId(self.next_backlog);
-        self.next_backlog += 1;
-        self.save_counters();
-        let Some(subscription) = self.subscriptions.get_mut(&id) else { return };
-        let Some(topic) = self.topics.get(&subscription.row.topic) else { return };
-        let ended = subscription.backlog(topic);
-        for held in subscription.held.values_mut() {
-            self.nacks.stale(held.nack.take(), &mut self.answers);
+    /// Gives each of these a new backlog that begins there. The rows of the old one go in the background.
+    fn start_over(&mut self, places: Vec<(BacklogId, Sequence)>, reply: Reply<Sought>) {
+        let mut ended = 0;
+        let sequence = match places.as_slice() {
+            [(_, sequence)] => Some(*sequence),
+            _ => None,
+        };
+        for (old, to) in places {
+            ended += self.topic_of(old).zip(self.backlogs.get(&old)).map_or(0, |(topic, it)| it.depth(topic));
+            let mut commit = Commit::default();
+            if let Some(Backlog { realm, subscription, topic, row, .. }) = self.end_backlog(old, &mut commit)
+            {
+                let row = BacklogRow { dead: row.dead, ..BacklogRow::at(self.new_backlog(), to) };
+                self.begin_backlog(
+                    Backlog::new(realm, subscription, topic, row, Window::empty()),
+                    &mut commit,
+                );
+                self.arm_trim(topic);
+            }
+            commit.split_into(&mut self.pending);
+            self.pending.push(commit);
         }
-        let realm = subscription.realm;
-        let old = std::mem::replace(&mut subscription.row.backlog, backlog);
-        subscription.row.first = to;
-        subscription.begin_at(to);
-        let mut commit = Commit::default();
-        commit.put(Keyspace::Subscriptions, key::subscription(realm, id), subscription.row.encode());
-        self.doom(realm, Owner::Backlog(old), &mut commit);
-        self.pending.push(commit);
-        let topic = self.subscriptions.get(&id).map(|subscription| subscription.row.topic);
-        topic.into_iter().for_each(|topic| self.arm_trim(topic));
-        self.touch(id);
-        self.answer(reply, Ok(Sought { sequence: to, ended }));
+        self.save_counters();
+        self.answer(reply, Ok(Sought { sequence, ended }));
     }
 
     /// Where a subscription begins that starts so. What was published must be applied.
@@ -127,20 +150,5 @@ impl Engine {
                 Ok(low)
             }
         }
-    }
-}
-
-impl Subscription {
-    /// Forgets what was outstanding; the cursor stands at `to`.
-    fn begin_at(&mut self, to: Sequence) {
-        self.held.clear();
-        self.leases.clear();
-        self.consumers.clear();
-        self.leased = 0;
-        self.due = Window::empty();
-        self.fresh_at = None;
-        self.cursor.next = to;
-        self.cursor.delayed = 0;
-        self.cursor.ahead = 0;
     }
 }

@@ -1,10 +1,12 @@
 //! Dead letters: list, inspect, replay, discard.
 
-use super::command::{DeadLetterList, DeadLetterQuery, DeadLetterView, Refusal, Replayed, message_id};
-use super::state::{End, Place};
+use super::backlog::{End, Place};
+use super::command::{Page, Refusal};
 use super::{Engine, Reply, or_refuse};
-use crate::domain::id::{BacklogId, DeadLetterId, RealmId, SubscriptionId};
+use crate::domain::access::Patterns;
+use crate::domain::id::{BacklogId, DeadLetterId, MessageId, RealmId, SubscriptionId};
 use crate::domain::message::Message;
+use crate::domain::name::Name;
 use crate::store::row::{DeadLetterRow, Ending, Row as _};
 use crate::store::{Commit, Keyspace, StoreError, key};
 
@@ -13,6 +15,54 @@ const LOOKED_AT: usize = 10_000;
 
 /// Bytes of rows that one list request reads, give or take one row.
 const PAGE_BYTES: usize = 8 * 1024 * 1024;
+
+/// Which dead letters to list, oldest first within each subscription.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadLetterQuery {
+    /// Of this subscription; `None` is all of them.
+    pub subscription: Option<Name>,
+    /// Of this queue.
+    pub queue: Option<Name>,
+    /// Whose last failure has this class.
+    pub class: Option<String>,
+    /// Which page.
+    pub page: Page<DeadLetterId>,
+    /// Only those of subscriptions that these allow.
+    pub among: Patterns,
+}
+
+/// A page of dead letters. It can be short, even empty, and still have a next one: filters look at a bounded number.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadLetterList {
+    /// In order.
+    pub items: Vec<DeadLetterView>,
+    /// Where the next page begins: behind this one.
+    pub next: Option<DeadLetterId>,
+}
+
+/// A dead letter as people see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadLetterView {
+    /// Its id.
+    pub id: DeadLetterId,
+    /// The subscription that gave it up.
+    pub subscription: Name,
+    /// The topic of its message.
+    pub topic: Name,
+    /// The id of its message.
+    pub message_id: MessageId,
+    /// Everything else.
+    pub row: DeadLetterRow,
+}
+
+/// A dead letter that went back to its subscription.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Replayed {
+    /// Its message.
+    pub message_id: MessageId,
+    /// How often it was replayed by now.
+    pub replays: u32,
+}
 
 impl Engine {
     pub(super) fn list_dead_letters(
@@ -30,7 +80,8 @@ impl Engine {
             None => key::prefixed(key::realm(realm)),
         };
         if let Some(after) = query.page.after {
-            let next = key::dead_letter(realm, after.subscription, after.sequence.saturating_add(1));
+            let next = DeadLetterId { sequence: after.sequence.saturating_add(1), ..after };
+            let next = key::dead_letter(realm, next);
             range.start = range.start.max(next);
         }
         let mut listed = DeadLetterList { items: Vec::new(), next: None };
@@ -78,30 +129,24 @@ impl Engine {
         let now = self.now;
         let at = or_refuse!(try self, reply, self.place_of(id));
         if row.backlog != at.backlog && self.is_outstanding(at, realm)? {
-            let topic = self.subscriptions.get(&at.subscription).map(|subscription| subscription.row.topic);
-            let id = topic.map(|topic| message_id(topic, at.sequence));
-            let refusal = id.map_or(Refusal::DeadLetterNotFound, Refusal::Outstanding);
-            self.answer(reply, Err(refusal));
+            self.answer(reply, Err(Refusal::Outstanding(id.message())));
             return Ok(());
         }
         let marked = self.is_marked(at, realm, row.backlog)?;
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
         let delivery = row.delivery.replayed(now);
         let message = Message { expires_at: None, available_at: row.message.published_at, ..row.message };
         let mut commit = Commit::default();
-        commit.delete(Keyspace::DeadLetters, key::dead_letter(realm, at.subscription, at.sequence));
+        commit.delete(Keyspace::DeadLetters, key::dead_letter(realm, id));
         commit.put(Keyspace::Replayed, at.key(realm), message.encode());
-        subscription.cursor.dead = subscription.cursor.dead.saturating_sub(1);
+        backlog.row.dead = backlog.row.dead.saturating_sub(1);
         if marked {
-            subscription.unmark_end(at, &mut commit);
+            backlog.unmark_end(at, &mut commit);
         }
-        subscription.store_delayed(at, &delivery, now, &mut commit);
-        let replayed = Replayed {
-            message_id: message_id(subscription.row.topic, at.sequence),
-            replays: delivery.replays,
-        };
+        backlog.store_delayed(at, &delivery, now, &mut commit);
+        let replayed = Replayed { message_id: id.message(), replays: delivery.replays };
         self.pending.push(commit);
-        self.touch(at.subscription);
+        self.touch_at(at);
         self.answer(reply, Ok(replayed));
         Ok(())
     }
@@ -114,46 +159,45 @@ impl Engine {
     ) -> Result<(), StoreError> {
         let found = self.read_dead_letter(realm, id)?;
         let row = or_refuse!(try self, reply, found.ok_or(Refusal::DeadLetterNotFound));
-        let (now, kept) = (self.now, self.kept_from(id.subscription));
         let at = or_refuse!(try self, reply, self.place_of(id));
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
+        let (now, kept) = (self.now, self.kept_from(at.backlog));
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
         let mut commit = Commit::default();
-        commit.delete(Keyspace::DeadLetters, key::dead_letter(realm, at.subscription, at.sequence));
-        subscription.cursor.dead = subscription.cursor.dead.saturating_sub(1);
+        commit.delete(Keyspace::DeadLetters, key::dead_letter(realm, id));
+        backlog.row.dead = backlog.row.dead.saturating_sub(1);
         // What died before a seek has ended there; it says nothing about the message's life since.
         if row.backlog == at.backlog {
             // Ahead of the cursor another end is marked already.
-            subscription.unmark_end(at, &mut commit);
+            backlog.unmark_end(at, &mut commit);
             let end = End { ending: Ending::Discarded, now, delivery: row.delivery };
-            subscription.store_end(at, end, kept, &mut commit);
+            backlog.store_end(at, end, kept, &mut commit);
         }
         self.pending.push(commit);
-        self.touch(at.subscription);
+        self.touch_at(at);
         self.answer(reply, Ok(()));
         Ok(())
     }
 
     /// Where the message of a dead letter is delivered, if it is.
     fn place_of(&self, id: DeadLetterId) -> Result<Place, Refusal> {
-        let subscription = self.subscriptions.get(&id.subscription).ok_or(Refusal::DeadLetterNotFound)?;
-        Ok(subscription.place(id.subscription, id.sequence))
+        let backlog = self.backlog_on(id.subscription, id.topic).ok_or(Refusal::DeadLetterNotFound)?;
+        Ok(backlog.place(id.sequence))
     }
 
     /// Whether a seek brought the message back, and it is on its way.
     fn is_outstanding(&self, at: Place, realm: RealmId) -> Result<bool, StoreError> {
-        let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(false) };
+        let Some(backlog) = self.backlogs.get(&at.backlog) else { return Ok(false) };
         let key = at.key(realm);
-        if subscription.held.contains_key(&at.sequence) || self.store.get(Keyspace::Delayed, &key)?.is_some()
-        {
+        if backlog.held.contains_key(&at.sequence) || self.store.get(Keyspace::Delayed, &key)?.is_some() {
             return Ok(true);
         }
-        let fresh = at.sequence >= subscription.cursor.next;
+        let fresh = at.sequence >= backlog.row.next;
         Ok(fresh && self.store.get(Keyspace::Settled, &key)?.is_none())
     }
 
     /// Whether a row marks the end of the delivery that the cursor has yet to pass by.
     fn is_marked(&self, at: Place, realm: RealmId, died_in: BacklogId) -> Result<bool, StoreError> {
-        let passed = self.subscriptions.get(&at.subscription).is_none_or(|it| at.sequence < it.cursor.next);
+        let passed = self.backlogs.get(&at.backlog).is_none_or(|it| at.sequence < it.row.next);
         let marked = || Ok(self.store.get(Keyspace::Settled, &at.key(realm))?.is_some());
         if died_in == at.backlog || passed { Ok(true) } else { marked() }
     }
@@ -164,20 +208,19 @@ impl Engine {
         id: DeadLetterId,
     ) -> Result<Option<DeadLetterRow>, StoreError> {
         self.apply()?;
-        let row =
-            self.store.get(Keyspace::DeadLetters, &key::dead_letter(realm, id.subscription, id.sequence))?;
+        let row = self.store.get(Keyspace::DeadLetters, &key::dead_letter(realm, id))?;
         row.map(DeadLetterRow::decode).transpose()
     }
 
     /// `None` if its subscription is being deleted.
     fn dead_letter_view(&self, id: DeadLetterId, row: DeadLetterRow) -> Option<DeadLetterView> {
         let subscription = self.subscriptions.get(&id.subscription)?;
-        let topic = self.topics.get(&subscription.row.topic)?;
+        let topic = self.topics.get(&id.topic)?;
         Some(DeadLetterView {
             id,
             subscription: subscription.row.name.clone(),
             topic: topic.row.name.clone(),
-            message_id: message_id(subscription.row.topic, id.sequence),
+            message_id: id.message(),
             row,
         })
     }
@@ -192,7 +235,9 @@ fn matches(view: &DeadLetterView, query: &DeadLetterQuery) -> bool {
 }
 
 fn dead_letter_id(key: &[u8]) -> Result<DeadLetterId, StoreError> {
-    let parts = key::read_owner(key).map(SubscriptionId).zip(key::read_sequence(key));
-    let (subscription, sequence) = parts.ok_or_else(|| StoreError::short_key(Keyspace::DeadLetters))?;
-    Ok(DeadLetterId { subscription, sequence })
+    let parts =
+        key::read_owner(key).map(SubscriptionId).zip(key::read_topic(key)).zip(key::read_sequence(key));
+    let ((subscription, topic), sequence) =
+        parts.ok_or_else(|| StoreError::short_key(Keyspace::DeadLetters))?;
+    Ok(DeadLetterId { subscription, topic, sequence })
 }

@@ -3,17 +3,16 @@
 //! The policy runs elsewhere. Its answer comes back as a [`Verdict`], is checked against the attempt that it was
 //! computed for, and is recorded and committed together with everything it changes.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Engine;
-use super::command::{Decided, message_id};
-use super::state::{End, Held, Place};
+use super::backlog::{End, Held, Place};
+use super::command::Decided;
 use crate::domain::context::{Context, ContextMessage, Surroundings};
 use crate::domain::decision::{Action, Decider, Decision, Evaluation, Fault, fallback_delay};
 use crate::domain::delivery::{Delivery, Outcome, State};
 use crate::domain::digest::Digest;
-use crate::domain::id::{MessageId, RealmId};
+use crate::domain::id::RealmId;
 use crate::domain::limits::MAX_HOPS;
 use crate::domain::message::Message;
 use crate::domain::name::Name;
@@ -61,33 +60,33 @@ impl Engine {
     /// attempts than any policy may ask for.
     pub(super) fn decide(&mut self, at: Place) -> Result<(), StoreError> {
         let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(()) };
-        let Some(held) = subscription.held.get(&at.sequence) else { return Ok(()) };
+        let Some(held) = self.held(at) else { return Ok(()) };
         let past_limit = held.delivery.attempt >= subscription.row.settings.attempt_limit;
         let message = self.message(at, held.delivery.replays)?;
-        let key = self.key_of(at.subscription, &message);
-        let held = self.subscriptions.get_mut(&at.subscription).and_then(|it| it.held.get_mut(&at.sequence));
-        held.into_iter().for_each(|held| held.key = key);
+        let key = self.key_of(at, &message);
+        let held = self.backlogs.get_mut(&at.backlog).and_then(|it| it.held.get_mut(&at.sequence));
+        let Some(held) = held else { return Ok(()) };
+        held.key = key;
         if past_limit {
             return self.apply_decision(at, Decision::at_attempt_limit());
         }
-        let now = self.now;
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
-        let topic_id = subscription.row.topic;
-        let Some(topic) = self.topics.get(&topic_id) else { return Ok(()) };
-        let load = subscription.load(topic, now);
-        let Some(held) = subscription.held.get_mut(&at.sequence) else { return Ok(()) };
-        let State::Deciding { failure, .. } = &held.delivery.state else { return Ok(()) };
         held.expires_at = message.expires_at;
+        let load = self.load_of(at.subscription);
+        let Some(backlog) = self.backlogs.get(&at.backlog) else { return Ok(()) };
+        let Some(topic) = self.topics.get(&backlog.topic) else { return Ok(()) };
+        let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(()) };
+        let Some(held) = backlog.held.get(&at.sequence) else { return Ok(()) };
+        let State::Deciding { failure, .. } = &held.delivery.state else { return Ok(()) };
         let receipt = at.receipt(&held.delivery);
         let surroundings = Surroundings {
             subscription: subscription.row.name.clone(),
             topic: topic.row.name.clone(),
             message: ContextMessage::new(
-                MessageId { topic: topic_id, sequence: at.sequence },
+                backlog.message_id(at.sequence),
                 &message,
                 subscription.row.settings.inspect_payload,
             ),
-            now,
+            now: self.now,
             seed: receipt.seed(subscription.realm, &self.secret),
             params: Arc::from(subscription.revision.params.as_str()),
             load,
@@ -101,10 +100,7 @@ impl Engine {
 
     /// The policies have answered.
     pub(super) fn decided(&mut self, verdicts: Vec<Verdict>) -> Result<(), StoreError> {
-        let subscriptions: BTreeSet<_> = verdicts.iter().map(|it| it.token.receipt.subscription).collect();
-        for id in subscriptions {
-            self.apply_before_ends(id)?;
-        }
+        self.apply_before_ends(verdicts.iter().map(|verdict| Place::of(&verdict.token.receipt)))?;
         for verdict in verdicts {
             let receipt = verdict.token.receipt;
             let at = Place::of(&receipt);
@@ -129,9 +125,7 @@ impl Engine {
     }
 
     fn expects(&self, at: Place, receipt: &Receipt) -> bool {
-        let subscription = self.subscriptions.get(&at.subscription);
-        let subscription = subscription.filter(|it| it.row.backlog == at.backlog);
-        subscription.and_then(|s| s.held.get(&at.sequence)).is_some_and(|held| {
+        self.held(at).is_some_and(|held| {
             let delivery = &held.delivery;
             matches!(delivery.state, State::Deciding { .. })
                 && (delivery.replays, delivery.attempt) == (receipt.replays, receipt.attempt)
@@ -174,9 +168,8 @@ impl Engine {
                 Ok(decision)
             }
             Err(fault) => {
-                let held = subscription.held.get(&at.sequence);
-                let consecutive = held.map_or(0, |held| held.delivery.faults).saturating_add(1);
                 tracing::warn!(subscription = %subscription.row.name, revision = token.revision, %fault, "policy fault");
+                let consecutive = self.held(at).map_or(0, |held| held.delivery.faults).saturating_add(1);
                 if active && own {
                     self.count_fault(at.subscription, &fault)?;
                 }
@@ -195,7 +188,7 @@ impl Engine {
         if let Err(refusal) = self.topic_id(subscription.realm, topic) {
             return Ok(Err(Fault::BadAnswer(refusal.to_string())));
         }
-        let replays = subscription.held.get(&at.sequence).map_or(0, |held| held.delivery.replays);
+        let replays = self.held(at).map_or(0, |held| held.delivery.replays);
         if self.message(at, replays)?.hops < MAX_HOPS {
             return Ok(Ok(decision));
         }
@@ -207,8 +200,9 @@ impl Engine {
     /// Ends the attempt as decided: history, schedule, dead letter and rows in one commit.
     pub(super) fn apply_decision(&mut self, at: Place, decision: Decision) -> Result<(), StoreError> {
         let now = self.now;
+        let Some(held) = self.let_go(at) else { return Ok(()) };
         let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
-        let Some(held) = subscription.let_go(at.sequence) else { return Ok(()) };
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
         let Held { mut delivery, stored, expires_at, nack, key, .. } = held;
         let (replays, attempt) = (delivery.replays, delivery.attempt);
         let Ok(outcome) = delivery.decided(replays, attempt, decision.clone(), now) else { return Ok(()) };
@@ -216,19 +210,19 @@ impl Engine {
             subscription.cursor.circuit.pause(pause, now);
         }
         let mut commit = Commit::default();
-        subscription.unstore(at, stored, key, &mut self.waiting, &mut commit);
-        let realm = subscription.realm;
+        backlog.unstore(at, stored, key, &mut self.waiting, &mut commit);
+        let realm = backlog.realm;
         // One that expired in the line of its key, and is delivered all the same, stays in it.
         let blocked = match key {
             Some(key) => self.holder(at, realm, key)?.filter(|holder| *holder != at.sequence).map(|_| key),
             None => None,
         };
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
         let next_attempt_at = match outcome {
             Outcome::Waits { due_at } => {
                 match blocked.filter(|_| due_at <= now) {
-                    Some(key) => subscription.store_blocked(at, key, &delivery, &mut commit),
-                    None => subscription.store_delayed(at, &delivery, due_at, &mut commit),
+                    Some(key) => backlog.store_blocked(at, key, &delivery, &mut commit),
+                    None => backlog.store_delayed(at, &delivery, due_at, &mut commit),
                 }
                 Some(due_at)
             }
@@ -252,7 +246,7 @@ impl Engine {
                 self.pending.push(commit);
             }
         }
-        self.touch(at.subscription);
+        self.touch_at(at);
         self.nacks.decided(nack, Decided { decision, next_attempt_at }, &mut self.answers);
         Ok(())
     }
@@ -264,17 +258,17 @@ impl Engine {
         decision: &Decision,
         commit: &mut Commit,
     ) -> Result<(), StoreError> {
-        let (now, kept) = (self.now, self.kept_from(at.subscription));
+        let (now, kept) = (self.now, self.kept_from(at.backlog));
         let message = match &decision.action {
             Action::DeadLetter { .. } | Action::Forward { .. } => Some(self.message(at, delivery.replays)?),
             Action::Drop { .. } | Action::Retry { .. } => None,
         };
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
-        let (realm, topic) = (subscription.realm, subscription.row.topic);
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
+        let (realm, topic) = (backlog.realm, backlog.topic);
         match (&decision.action, message) {
             (Action::Forward { topic: to }, Some(message)) => {
                 let end = End { ending: Ending::Forwarded, now, delivery };
-                subscription.store_end(at, end, kept, commit);
+                backlog.store_end(at, end, kept, commit);
                 self.forward(realm, to, topic, at, Arc::unwrap_or_clone(message), commit);
             }
             (Action::DeadLetter { queue, reason, labels }, Some(message)) => {
@@ -283,7 +277,7 @@ impl Engine {
             }
             _ => {
                 let end = End { ending: Ending::Dropped, now, delivery };
-                subscription.store_end(at, end, kept, commit);
+                backlog.store_end(at, end, kept, commit);
             }
         }
         Ok(())
@@ -298,47 +292,50 @@ impl Engine {
         commit: &mut Commit,
     ) -> Result<(), StoreError> {
         let message = Arc::unwrap_or_clone(message);
-        let (now, kept) = (self.now, self.kept_from(at.subscription));
+        let (now, kept) = (self.now, self.kept_from(at.backlog));
         let earlier = self.earlier_dead_letter(at)?;
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
         let end = End { ending: Ending::DeadLettered, now, delivery: delivery.clone() };
-        subscription.store_end(at, end, kept, commit);
-        subscription.load.dead_lettered(now);
+        backlog.store_end(at, end, kept, commit);
         let delivery = match earlier {
             Some(earlier) => delivery.after(earlier.delivery),
             None => {
-                subscription.cursor.dead += 1;
+                backlog.row.dead += 1;
                 delivery
             }
         };
+        let key = key::dead_letter(backlog.realm, backlog.dead_letter_id(at.sequence));
+        if let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
+            subscription.load.dead_lettered(now);
+        }
         let Grave { queue, reason, labels } = grave;
         let row =
             DeadLetterRow { dead_at: now, queue, reason, labels, delivery, message, backlog: at.backlog };
-        let key = key::dead_letter(subscription.realm, at.subscription, at.sequence);
         commit.put(Keyspace::DeadLetters, key, row.encode());
         Ok(())
     }
 
     /// The dead letter that a message is already, where a seek brought it back: the two become one.
     fn earlier_dead_letter(&self, at: Place) -> Result<Option<DeadLetterRow>, StoreError> {
-        let subscription = self.subscriptions.get(&at.subscription).filter(|it| it.cursor.dead > 0);
-        let Some(subscription) = subscription else { return Ok(None) };
-        let key = key::dead_letter(subscription.realm, at.subscription, at.sequence);
+        let Some(backlog) = self.backlogs.get(&at.backlog).filter(|it| it.row.dead > 0) else {
+            return Ok(None);
+        };
+        let key = key::dead_letter(backlog.realm, backlog.dead_letter_id(at.sequence));
         self.store.get(Keyspace::DeadLetters, &key)?.map(DeadLetterRow::decode).transpose()
     }
 
     /// The message of a delivery: its own copy after a replay, else the topic's.
     pub(super) fn message(&self, at: Place, replays: u32) -> Result<Arc<Message>, StoreError> {
         let missing = || StoreError::Corrupt(format!("message {} of an open delivery is gone", at.sequence));
-        let subscription = self.subscriptions.get(&at.subscription).ok_or_else(missing)?;
+        let backlog = self.backlogs.get(&at.backlog).ok_or_else(missing)?;
         let row = if replays > 0 {
-            self.store.get(Keyspace::Replayed, &at.key(subscription.realm))?
+            self.store.get(Keyspace::Replayed, &at.key(backlog.realm))?
         } else {
-            let id = message_id(subscription.row.topic, at.sequence);
+            let id = backlog.message_id(at.sequence);
             if let Some(message) = self.messages.get(&id) {
                 return Ok(Arc::clone(message));
             }
-            let key = key::message(subscription.realm, subscription.row.topic, at.sequence);
+            let key = key::message(backlog.realm, backlog.topic, at.sequence);
             self.store.get(Keyspace::Messages, &key)?
         };
         Message::decode(row.ok_or_else(missing)?).map(Arc::new)

@@ -9,7 +9,8 @@ use crate::store::{Commit, Keyspace, StoreError, key};
 /// What was on its way to a topic goes with it.
 const OF_TOPIC: [Keyspace; 5] =
     [Keyspace::Messages, Keyspace::Expiries, Keyspace::Outbox, Keyspace::Dedup, Keyspace::DedupTimes];
-const OF_SUBSCRIPTION: [Keyspace; 3] = [Keyspace::Revisions, Keyspace::DeadLetters, Keyspace::Recorded];
+const OF_SUBSCRIPTION: [Keyspace; 4] =
+    [Keyspace::Revisions, Keyspace::DeadLetters, Keyspace::Recorded, Keyspace::Backlogs];
 const OF_BACKLOG: [Keyspace; 7] = [
     Keyspace::Leased,
     Keyspace::Delayed,

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use super::state::{Held, Place, Stored};
+use super::backlog::{Held, Place, Stored};
 use super::window::Window;
 use super::{Engine, STEP_ROWS};
 use crate::domain::delivery::{Delivery, State};
 use crate::domain::failure::{Cause, Failure};
-use crate::domain::id::{Sequence, SubscriptionId, TopicId};
-use crate::domain::receipt::Receipt;
+use crate::domain::id::{BacklogId, Sequence, SubscriptionId, TopicId};
 use crate::domain::time::Timestamp;
 use crate::store::row::Row as _;
 use crate::store::{Commit, Keyspace, Store, StoreError, key};
@@ -19,22 +18,18 @@ const EXPIRE_AGAIN: Duration = Duration::from_secs(30);
 impl Engine {
     pub(super) fn tick_subscription(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
         let now = self.now;
-        self.apply_before_ends(id)?;
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
         subscription.cursor.circuit.tick(now);
-        let ran_out: Vec<Receipt> = subscription
-            .leases
-            .iter()
-            .take_while(|(until, _)| *until <= now)
-            .take(STEP_ROWS)
-            .filter_map(|(_, sequence)| {
-                let delivery = &subscription.held.get(sequence)?.delivery;
-                Some(subscription.place(id, *sequence).receipt(delivery))
-            })
+        let ran_out = subscription.leases.iter().take_while(|(until, ..)| *until <= now).take(STEP_ROWS);
+        let ran_out: Vec<Place> = ran_out
+            .map(|(_, backlog, sequence)| Place { subscription: id, backlog: *backlog, sequence: *sequence })
             .collect();
-        for receipt in ran_out {
-            // Never stale: it is what is held.
-            _ = self.fail(id, receipt, Failure::of(Cause::LeaseExpired), None)?;
+        self.apply_before_ends(ran_out.iter().copied())?;
+        for at in ran_out {
+            if let Some(receipt) = self.held(at).map(|held| at.receipt(&held.delivery)) {
+                // Never stale: it is what is held.
+                _ = self.fail(receipt, Failure::of(Cause::LeaseExpired), None)?;
+            }
         }
         self.trim_records(id)?;
         self.touch(id);
@@ -54,12 +49,11 @@ impl Engine {
                 return Ok(());
             };
             topic.expiries.remove(at, sequence);
-            let (realm, subscriptions) = (topic.realm, topic.subscriptions.clone());
+            let (realm, backlogs) = (topic.realm, topic.backlogs.clone());
             let mut open = false;
-            looked_at += subscriptions.len().max(1);
-            for subscription in subscriptions {
-                let at = self.subscriptions.get(&subscription).map(|it| it.place(subscription, sequence));
-                if let Some(at) = at {
+            looked_at += backlogs.len().max(1);
+            for backlog in backlogs {
+                if let Some(at) = self.backlogs.get(&backlog).map(|it| it.place(sequence)) {
                     open |= self.expire_delivery(at)?;
                 }
             }
@@ -81,22 +75,23 @@ impl Engine {
     /// Whether the time to live still matters to this delivery.
     fn expire_delivery(&mut self, at: Place) -> Result<bool, StoreError> {
         let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(false) };
-        if let Some(held) = subscription.held.get(&at.sequence) {
+        let Some(backlog) = self.backlogs.get(&at.backlog) else { return Ok(false) };
+        if let Some(held) = backlog.held.get(&at.sequence) {
             return Ok(!held.delivery.expiry_waived);
         }
-        let key = at.key(subscription.realm);
+        let key = at.key(backlog.realm);
         if let Some(row) = self.store.get(Keyspace::Delayed, &key)? {
             return self.expire_waiting(at, Delivery::decode(row)?);
         }
         // In the order of keys it has its turn first.
         let passes = subscription.is_live() || subscription.is_ordered();
-        let fresh = at.sequence >= subscription.cursor.next && !passes;
+        let fresh = at.sequence >= backlog.row.next && !passes;
         if fresh && self.store.get(Keyspace::Settled, &key)?.is_none() && self.is_wanted(at)? {
             // The cursor has yet to come by: from here on the delivery is an exception with rows of its own.
             let delivery = Delivery::new(self.now);
             let mut commit = Commit::default();
-            if let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
-                subscription.store_delayed(at, &delivery, self.now, &mut commit);
+            if let Some(backlog) = self.backlogs.get_mut(&at.backlog) {
+                backlog.store_delayed(at, &delivery, self.now, &mut commit);
             }
             self.pending.push(commit);
             return self.expire_waiting(at, delivery);
@@ -116,14 +111,13 @@ impl Engine {
     /// live matters to it.
     pub(super) fn expire_waiting(&mut self, at: Place, mut delivery: Delivery) -> Result<bool, StoreError> {
         let State::Waiting { due_at } = delivery.state else { return Ok(false) };
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(false) };
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(false) };
         if delivery.expire(self.now).is_err() {
             return Ok(false);
         }
-        subscription.due.remove(due_at, at.sequence);
-        let stored = Stored::Delayed { due_at };
-        subscription.hold(at.sequence, Held::new(delivery, stored));
-        self.touch(at.subscription);
+        backlog.due.remove(due_at, at.sequence);
+        self.hold(at, Held::new(delivery, Stored::Delayed { due_at }));
+        self.touch_at(at);
         self.decide(at)?;
         Ok(true)
     }
@@ -140,24 +134,20 @@ impl Engine {
     }
 
     /// Reads on in the due-time index if memory holds nothing more of it. Between transitions only.
-    pub(super) fn fill_due(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
-        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(()) };
-        if !subscription.due.is_drained() {
+    pub(super) fn fill_due(&mut self, id: BacklogId) -> Result<(), StoreError> {
+        if !self.backlogs.get(&id).is_some_and(|backlog| backlog.due.is_drained()) {
             return Ok(());
         }
         self.apply()?;
-        if let Some(subscription) = self.subscriptions.get_mut(&id) {
-            let prefix = key::backlog(subscription.realm, subscription.row.backlog);
-            let entries = next_entries(&*self.store, Keyspace::Due, prefix, &subscription.due)?;
+        if let Some(backlog) = self.backlogs.get_mut(&id) {
+            let prefix = key::backlog(backlog.realm, id);
+            let entries = next_entries(&*self.store, Keyspace::Due, prefix, &backlog.due)?;
             // What is being decided keeps its row until then, and must not be taken once more.
-            let held: Vec<_> = entries
-                .iter()
-                .filter(|(_, sequence)| subscription.held.contains_key(sequence))
-                .copied()
-                .collect();
-            subscription.due.fill(entries);
+            let held = entries.iter().filter(|(_, sequence)| backlog.held.contains_key(sequence));
+            let held: Vec<_> = held.copied().collect();
+            backlog.due.fill(entries);
             for (due_at, sequence) in held {
-                subscription.due.remove(due_at, sequence);
+                backlog.due.remove(due_at, sequence);
             }
         }
         Ok(())

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::state::Place;
+use super::backlog::Place;
 use super::{Engine, Refusal, STEP_ROWS};
 use crate::domain::id::{RealmId, TopicId};
 use crate::domain::message::Message;

@@ -1,10 +1,10 @@
 //! One message and what became of it on each subscription of its topic.
 
+use super::backlog::Place;
 use super::command::{DeliveryView, MessageView, Refusal, Stands};
-use super::state::Place;
 use super::{Engine, Reply, or_refuse};
 use crate::domain::delivery::{Delivery, State};
-use crate::domain::id::{DeadLetterId, MessageId, RealmId};
+use crate::domain::id::{MessageId, RealmId};
 use crate::domain::message::Message;
 use crate::store::row::{DeadLetterRow, Ending, Row as _, SettledRow};
 use crate::store::{Keyspace, StoreError, key};
@@ -21,17 +21,13 @@ impl Engine {
         let topic = self.topics.get(&id.topic).filter(|topic| topic.realm == realm);
         let topic = or_refuse!(try self, reply, topic.ok_or(Refusal::MessageNotFound));
         let name = topic.row.name.clone();
-        let subscriptions = topic.subscriptions.clone();
+        let backlogs = topic.backlogs.clone();
         let exists = id.sequence > 0 && id.sequence < topic.head.next;
         let kept = self.store.get(Keyspace::Messages, &key::message(realm, id.topic, id.sequence))?;
         let mut message = kept.map(Message::decode).transpose()?;
         let mut deliveries = Vec::new();
-        for subscription in subscriptions {
-            let Some(at) =
-                self.subscriptions.get(&subscription).map(|it| it.place(subscription, id.sequence))
-            else {
-                continue;
-            };
+        for backlog in backlogs {
+            let Some(at) = self.backlogs.get(&backlog).map(|it| it.place(id.sequence)) else { continue };
             let Some((view, copy)) = self.inspect(at, message.as_ref())? else { continue };
             deliveries.push(view);
             message = message.or(copy);
@@ -51,15 +47,17 @@ impl Engine {
         message: Option<&Message>,
     ) -> Result<Option<(DeliveryView, Option<Message>)>, StoreError> {
         let subscription = self.subscriptions.get(&at.subscription).filter(|it| !it.is_live());
-        let Some(subscription) = subscription else { return Ok(None) };
-        let key = at.key(subscription.realm);
+        let Some((subscription, backlog)) = subscription.zip(self.backlogs.get(&at.backlog)) else {
+            return Ok(None);
+        };
+        let key = at.key(backlog.realm);
         let view =
             |stands, delivery| DeliveryView { subscription: subscription.row.name.clone(), stands, delivery };
-        let dead = key::dead_letter(subscription.realm, at.subscription, at.sequence);
+        let id = backlog.dead_letter_id(at.sequence);
+        let dead = key::dead_letter(backlog.realm, id);
         let dead = self.store.get(Keyspace::DeadLetters, &dead)?.map(DeadLetterRow::decode).transpose()?;
         if let Some(row) = dead.filter(|row| row.backlog == at.backlog) {
             let DeadLetterRow { dead_at, queue, reason, delivery, message, .. } = row;
-            let id = DeadLetterId { subscription: at.subscription, sequence: at.sequence };
             let stands = Stands::DeadLettered { id, at: dead_at, queue, reason };
             return Ok(Some((view(stands, Some(delivery)), Some(message))));
         }
@@ -79,14 +77,14 @@ impl Engine {
             return Ok(Some((view(Stands::Ended(row.ending), Some(row.delivery)), None)));
         }
         // What is left of it went with the message, which another subscription kept a copy of.
-        if self.topics.get(&subscription.row.topic).is_some_and(|topic| at.sequence < topic.head.first) {
+        if at.sequence < self.kept_from(at.backlog) {
             return Ok(None);
         }
-        let stands = if at.sequence < subscription.row.first {
+        let stands = if at.sequence < backlog.row.first {
             Stands::NotSubscribed
         } else if message.is_some_and(|message| !subscription.wants(message)) {
             Stands::Filtered
-        } else if at.sequence >= subscription.cursor.next {
+        } else if at.sequence >= backlog.row.next {
             // The cursor has yet to come by and see its delay.
             let until = message.map_or(self.now, |message| subscription.available_at(message));
             if until > self.now { Stands::Delayed { until } } else { Stands::Ready }
@@ -98,11 +96,11 @@ impl Engine {
     }
 
     fn open_delivery(&self, at: Place) -> Result<Option<Delivery>, StoreError> {
-        let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(None) };
-        if let Some(held) = subscription.held.get(&at.sequence) {
+        let Some(backlog) = self.backlogs.get(&at.backlog) else { return Ok(None) };
+        if let Some(held) = backlog.held.get(&at.sequence) {
             return Ok(Some(held.delivery.clone()));
         }
-        let row = self.store.get(Keyspace::Delayed, &at.key(subscription.realm))?;
+        let row = self.store.get(Keyspace::Delayed, &at.key(backlog.realm))?;
         row.map(Delivery::decode).transpose()
     }
 }

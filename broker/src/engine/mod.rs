@@ -11,6 +11,7 @@
 //! ```
 
 mod audit;
+mod backlog;
 mod browse;
 mod command;
 mod control;
@@ -29,6 +30,7 @@ mod policies;
 mod publish;
 mod pull;
 mod quota;
+mod reads;
 mod realms;
 mod recent;
 mod record;
@@ -64,19 +66,23 @@ use crate::store::row::{AuditHead, DedupRow, RealmRow, Row as _, TokenRow};
 use crate::store::{Commit, Keyspace, Store, StoreError, key};
 
 pub use audit::{AuditChecked, AuditList, AuditPlace, AuditQuery};
+use backlog::{Backlog, Held, Place};
 pub use command::*;
+pub use dead_letters::{DeadLetterList, DeadLetterQuery, DeadLetterView, Replayed};
 pub use decide::{Ask, Token, Verdict};
 pub use directory::Directory;
 pub use events::{Event, EventKind};
 use forward::Outbox;
 use order::KeyHash;
+pub use policies::{AdmittedModule, RevisionView, Rollback, SetPolicy};
 use pull::Budget;
 pub use realms::{PutRealm, RealmView};
 use recent::Recent;
+pub use record::RecordedView;
 pub use recover::{BROKER, StandardPolicy};
 use settle::Nacks;
-pub use shadow::{Difference, ShadowAsk, ShadowStats, ShadowVerdict};
-use state::{Place, Subscription, Topic};
+pub use shadow::{Difference, SetShadow, ShadowAsk, ShadowStats, ShadowVerdict, ShadowView};
+use state::{Subscription, Topic};
 pub use tokens::{NewToken, Rotation, TokenChange, TokenView};
 
 /// Whether an answer waits for the disk.
@@ -104,6 +110,7 @@ pub struct Engine {
     topic_names: BTreeMap<(RealmId, Name), TopicId>,
     subscriptions: HashMap<SubscriptionId, Subscription>,
     subscription_names: BTreeMap<(RealmId, Name), SubscriptionId>,
+    backlogs: HashMap<BacklogId, Backlog>,
     next_topic: u32,
     next_subscription: u32,
     next_backlog: u32,
@@ -127,6 +134,7 @@ pub struct Engine {
     locks: HashMap<(BacklogId, KeyHash), Option<Sequence>>,
     changed_topics: BTreeSet<TopicId>,
     changed_subscriptions: BTreeSet<SubscriptionId>,
+    changed_backlogs: BTreeSet<BacklogId>,
     /// Subscriptions with waiting pulls and something that may be delivered to them.
     ready: BTreeSet<SubscriptionId>,
     /// The last subscription whose waiting pulls were looked at.
@@ -254,7 +262,7 @@ impl Engine {
             Command::Pause(realm, request, reply) => self.pause(realm, request, reply),
             Command::Resume(realm, name, reply) => self.resume(realm, &name, reply),
             Command::Seek(realm, request, reply) => return self.seek(realm, &request, reply),
-            Command::Purge(realm, name, reply) => return self.purge(realm, &name, reply),
+            Command::Purge(realm, request, reply) => return self.purge(realm, &request, reply),
             Command::Browse(realm, request, reply) => return self.browse(realm, &request, reply),
             Command::Peek(realm, request, reply) => return self.peek(realm, &request, reply),
             Command::Drain(reply) => self.drain(reply),
@@ -284,8 +292,10 @@ impl Engine {
             match owner {
                 Owner::Topic(id) => self.tick_topic(id)?,
                 Owner::Subscription(id) => self.tick_subscription(id)?,
-                // Nothing of them happens by itself.
-                Owner::Backlog(_) | Owner::Realm => {}
+                // What it waited for may be handed out from now on.
+                Owner::Backlog(id) => _ = self.changed_backlogs.insert(id),
+                // Nothing of it happens by itself.
+                Owner::Realm => {}
             }
         }
         // What the timers changed has to be there for those who read rows.
@@ -344,13 +354,23 @@ impl Engine {
         for id in std::mem::take(&mut self.changed_topics) {
             if let Some(topic) = self.topics.get(&id) {
                 progress.put(Keyspace::Heads, key::topic(topic.realm, id), topic.head.encode());
+                self.changed_backlogs.extend(&topic.backlogs);
             }
+        }
+        for id in std::mem::take(&mut self.changed_backlogs) {
+            self.look_at(id);
+            let Some(backlog) = self.backlogs.get_mut(&id).filter(|it| it.row != it.saved) else { continue };
+            if self.subscriptions.get(&backlog.subscription).is_some_and(|it| !it.is_live()) {
+                progress.put(Keyspace::Backlogs, backlog.key(), backlog.row.encode());
+            }
+            backlog.saved.clone_from(&backlog.row);
+            progress.split_into(&mut self.pending);
         }
         for id in std::mem::take(&mut self.changed_subscriptions) {
             if let Some(subscription) = self.subscriptions.get_mut(&id) {
                 subscription.flush_records(id, &mut progress);
                 subscription.events(self.now, &mut self.events);
-                if subscription.cursor != subscription.saved && !subscription.is_live() {
+                if subscription.cursor != subscription.saved {
                     let key = key::subscription(subscription.realm, id);
                     progress.put(Keyspace::Cursors, key, subscription.cursor.encode());
                     subscription.saved.clone_from(&subscription.cursor);
@@ -396,20 +416,76 @@ impl Engine {
         id.copied().ok_or_else(|| Refusal::SubscriptionNotFound(name.clone()))
     }
 
-    /// Where the topic of a subscription begins.
-    fn kept_from(&self, id: SubscriptionId) -> Sequence {
+    /// The topic that a backlog is of.
+    fn topic_of(&self, id: BacklogId) -> Option<&Topic> {
+        self.topics.get(&self.backlogs.get(&id)?.topic)
+    }
+
+    /// Where that topic begins.
+    fn kept_from(&self, id: BacklogId) -> Sequence {
         self.topic_of(id).map_or(0, |topic| topic.head.first)
     }
 
-    fn topic_of(&self, id: SubscriptionId) -> Option<&Topic> {
-        self.topics.get(&self.subscriptions.get(&id)?.row.topic)
+    /// The only backlog of a subscription, or the one of this topic.
+    fn backlog_on(&self, id: SubscriptionId, topic: TopicId) -> Option<&Backlog> {
+        let of_topic = self.topics.get(&topic)?.backlogs.iter();
+        of_topic.filter_map(|it| self.backlogs.get(it)).find(|it| it.subscription == id)
     }
 
-    /// Its row, counts, wake and waiting pulls are looked at again before the turn ends.
+    /// A delivery in memory.
+    fn held(&self, at: Place) -> Option<&Held> {
+        self.backlogs.get(&at.backlog)?.held.get(&at.sequence)
+    }
+
+    /// Takes a delivery into memory. Its rows are written already, or are in the commit at hand.
+    fn hold(&mut self, at: Place, held: Held) {
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return };
+        if let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
+            subscription.hold(at, &held);
+            backlog.held.insert(at.sequence, held);
+        }
+    }
+
+    /// Takes it out again.
+    fn let_go(&mut self, at: Place) -> Option<Held> {
+        let held = self.backlogs.get_mut(&at.backlog)?.held.remove(&at.sequence)?;
+        if let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
+            subscription.let_go(at, &held);
+        }
+        Some(held)
+    }
+
+    /// A subscription's row, counts, wake and waiting pulls are looked at again before the turn ends.
     fn touch(&mut self, id: SubscriptionId) {
         self.changed_subscriptions.insert(id);
         if self.subscriptions.get(&id).is_some_and(|s| !s.waiters.is_empty()) {
             self.ready.insert(id);
+        }
+    }
+
+    /// So are those of a delivery that changed.
+    fn touch_at(&mut self, at: Place) {
+        self.changed_backlogs.insert(at.backlog);
+        self.touch(at.subscription);
+    }
+
+    /// Finds whether a backlog has something to hand out, or else when it will.
+    fn look_at(&mut self, id: BacklogId) {
+        let Some(backlog) = self.backlogs.get_mut(&id) else { return };
+        let Some(topic) = self.topics.get(&backlog.topic) else { return };
+        let Some(subscription) = self.subscriptions.get_mut(&backlog.subscription) else { return };
+        let next = backlog.next_at(topic, self.now);
+        let wake = next.filter(|at| *at > self.now);
+        if next.is_some() && wake.is_none() {
+            // One that was active before waits for something else: for room, or for somebody who pulls.
+            if subscription.active.insert(id) && !subscription.waiters.is_empty() {
+                self.ready.insert(backlog.subscription);
+            }
+        } else {
+            subscription.active.remove(&id);
+        }
+        if wake != backlog.wake {
+            set_wake(&mut self.wakes, Owner::Backlog(id), &mut backlog.wake, wake);
         }
     }
 

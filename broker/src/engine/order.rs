@@ -6,9 +6,9 @@
 //! at more than one of them.
 
 use super::Engine;
-use super::state::Place;
+use super::backlog::Place;
 use crate::domain::delivery::{Delivery, State};
-use crate::domain::id::{RealmId, Sequence, SubscriptionId};
+use crate::domain::id::{RealmId, Sequence};
 use crate::domain::message::Message;
 use crate::store::row::Row as _;
 use crate::store::{Commit, Keyspace, StoreError, key};
@@ -26,9 +26,10 @@ impl KeyHash {
 }
 
 impl Engine {
-    /// What a message is ordered by on this subscription.
-    pub(super) fn key_of(&self, id: SubscriptionId, message: &Message) -> Option<KeyHash> {
-        let ordered = self.subscriptions.get(&id).is_some_and(|subscription| subscription.is_ordered());
+    /// What the message of a delivery is ordered by.
+    pub(super) fn key_of(&self, at: Place, message: &Message) -> Option<KeyHash> {
+        let ordered =
+            self.subscriptions.get(&at.subscription).is_some_and(|subscription| subscription.is_ordered());
         message.key.as_deref().filter(|_| ordered).map(KeyHash::of)
     }
 
@@ -59,8 +60,8 @@ impl Engine {
         commit: &mut Commit,
     ) -> Result<(), StoreError> {
         let Some(key) = key else { return Ok(()) };
-        let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(()) };
-        let realm = subscription.realm;
+        let Some(backlog) = self.backlogs.get(&at.backlog) else { return Ok(()) };
+        let realm = backlog.realm;
         if self.holder(at, realm, key)? != Some(at.sequence) {
             return Ok(());
         }
@@ -69,7 +70,7 @@ impl Engine {
         for row in blocked {
             let sequence = key::read_sequence(&row?.0);
             // What is being decided, as its time to live has passed, finds its place again afterwards.
-            if let Some(sequence) = sequence.filter(|sequence| !subscription.held.contains_key(sequence)) {
+            if let Some(sequence) = sequence.filter(|sequence| !backlog.held.contains_key(sequence)) {
                 next = Some(sequence);
                 break;
             }
@@ -92,11 +93,11 @@ impl Engine {
         let gone = || StoreError::Corrupt(format!("blocked delivery {} is gone", at.sequence));
         let row = self.store.get(Keyspace::Delayed, &at.key(realm))?.ok_or_else(gone)?;
         let State::Waiting { due_at } = Delivery::decode(row)?.state else { return Err(gone()) };
-        if let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
+        if let Some(backlog) = self.backlogs.get_mut(&at.backlog) {
             commit.delete(Keyspace::Blocked, key::blocked(realm, at.backlog, &key.0, at.sequence));
-            subscription.store_due(at, due_at, commit);
+            backlog.store_due(at, due_at, commit);
         }
-        self.touch(at.subscription);
+        self.touch_at(at);
         Ok(())
     }
 

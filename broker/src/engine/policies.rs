@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::command::{Listed, Page, Put, Refusal, RevisionView, Rollback, SetPolicy};
+use super::command::{Listed, Page, Put, Refusal};
 use super::events::{Event, EventKind};
 use super::recover::{BUILT_IN, put_module};
 use super::state::Subscription;
@@ -16,6 +16,75 @@ use crate::domain::name::Name;
 use crate::domain::time::Timestamp;
 use crate::store::row::{RevisionRow, Row as _};
 use crate::store::{Commit, Keyspace, StoreError, key};
+
+/// Makes a policy decide from now on, as a new revision.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SetPolicy {
+    /// Whose policy.
+    pub subscription: Name,
+    /// The admitted module; `None` keeps the active one.
+    pub module: Option<AdmittedModule>,
+    /// Its parameters, checked by it; `None` keeps the active ones.
+    pub params: Option<String>,
+    /// The active module that the parameters were checked by, where no module comes with them.
+    pub checked: Option<Digest>,
+    /// Who asks for it.
+    pub by: String,
+}
+
+/// Makes an earlier revision decide again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rollback {
+    /// Whose policy.
+    pub subscription: Name,
+    /// Which one; `None` is the last healthy one before the active one.
+    pub revision: Option<u32>,
+}
+
+/// A module that passed admission.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AdmittedModule {
+    /// Of the bytes.
+    pub digest: Digest,
+    /// As uploaded.
+    pub bytes: bytes::Bytes,
+    /// What the policy says of itself.
+    pub name: String,
+    /// What the policy says of itself.
+    pub version: String,
+    /// The most fuel that a trial decision burnt.
+    pub trial_fuel: u64,
+}
+
+impl AdmittedModule {
+    /// A revision of it that has decided nothing yet.
+    pub(super) fn revision(&self, params: String, by: String, now: Timestamp) -> RevisionRow {
+        RevisionRow {
+            digest: self.digest,
+            params,
+            created_at: now,
+            name: self.name.clone(),
+            version: self.version.clone(),
+            size: self.bytes.len() as u64,
+            trial_fuel: self.trial_fuel,
+            created_by: by,
+            decisions: 0,
+            faults: 0,
+            quarantined: None,
+        }
+    }
+}
+
+/// A revision as people see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RevisionView {
+    /// Its number.
+    pub number: u32,
+    /// Whether it decides.
+    pub active: bool,
+    /// What it is.
+    pub row: RevisionRow,
+}
 
 impl Engine {
     /// A new revision, unless the active one is the same module with the same parameters.

@@ -97,13 +97,7 @@ impl Engine {
             commit.put(Keyspace::Expiries, key::expiry(topic.realm, id, at, sequence), Vec::new());
             topic.expiries.insert(at, sequence);
         }
-        if self.changed_topics.insert(id) {
-            for subscription in topic.subscriptions.clone() {
-                if self.subscriptions.get(&subscription).is_some_and(|s| !s.waiters.is_empty()) {
-                    self.ready.insert(subscription);
-                }
-            }
-        }
+        self.changed_topics.insert(id);
         self.arm_trim(id);
         if message.expires_at.is_some() {
             self.wake_topic(id);

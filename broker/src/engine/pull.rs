@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::command::{Granted, Pull, Refusal, message_id};
+use super::backlog::{Backlog, End, Held, Place, Stored, Turn};
+use super::command::{Granted, Pull, Refusal};
 use super::order::KeyHash;
-use super::state::{End, Held, Place, Stored, Subscription, Turn, Waiter};
+use super::state::{Subscription, Waiter};
 use super::{Engine, Reply, or_refuse};
 use crate::domain::delivery::{Delivery, State};
 use crate::domain::failure::{Cause, Failure};
-use crate::domain::id::{RealmId, Sequence, SubscriptionId};
+use crate::domain::id::{BacklogId, RealmId, Sequence, SubscriptionId};
 use crate::domain::limits::{LIVE_LINGER, MAX_PULL_BYTES, MAX_WAIT, MAX_WAITERS};
 use crate::domain::message::Message;
 use crate::domain::time::Timestamp;
@@ -30,7 +32,6 @@ const CHANGES_OF_A_LEASE: usize = 3;
 
 /// Deliveries on their way to the one who waits for them, once their leases are applied.
 pub(super) struct Delivered {
-    subscription: SubscriptionId,
     reply: Reply<Vec<Granted>>,
     granted: Vec<Granted>,
     /// What they were before, where they were settled as they were granted.
@@ -57,19 +58,28 @@ impl Engine {
             && subscription.connected_until <= self.now
         {
             // Nobody listened: what was published meanwhile is not for whoever comes now.
-            subscription.cursor.next =
-                self.topics.get(&subscription.row.topic).map_or(1, |topic| topic.head.next);
+            self.begin_live(id);
         }
         let Pull { max, max_bytes, consumer, .. } = request;
         let max_bytes = max_bytes.clamp(1, MAX_PULL_BYTES);
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return };
         subscription.waiters.push_back(Waiter { max, max_bytes, until, consumer, reply });
         self.touch(id);
+    }
+
+    /// Every cursor of a live subscription goes to the end of its topic.
+    pub(super) fn begin_live(&mut self, id: SubscriptionId) {
+        let Some(subscription) = self.subscriptions.get(&id) else { return };
+        for id in &subscription.backlogs {
+            let Some(backlog) = self.backlogs.get_mut(id) else { continue };
+            backlog.row.next = self.topics.get(&backlog.topic).map_or(1, |topic| topic.head.next);
+            self.changed_backlogs.insert(*id);
+        }
     }
 
     /// Answers the waiting pulls of a subscription, first come first served, as far as there is anything for them.
     pub(super) fn serve(&mut self, id: SubscriptionId, budget: &mut Budget) -> Result<(), StoreError> {
         loop {
-            self.fill_due(id)?;
             let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
             subscription.waiters.retain(|waiter| !waiter.reply.is_closed());
             if subscription.is_live() && !subscription.waiters.is_empty() {
@@ -87,13 +97,12 @@ impl Engine {
             let Some((place, want)) = subscription.first_with_room(room) else { break };
             let Some(waiter) = subscription.waiters.get(place) else { break };
             let taker = Taker { consumer: waiter.consumer.clone(), max_bytes: waiter.max_bytes };
-            let mut commit = Commit::with_capacity(want * CHANGES_OF_A_LEASE);
-            let Taken { granted, settled, more, looked_at } = self.take(id, want, taker, &mut commit)?;
-            self.pending.push(commit);
+            let Batch { granted, settled, looked_at, .. } = self.take(id, want, taker)?;
             budget.rows = budget.rows.saturating_sub(looked_at);
             self.changed_subscriptions.insert(id);
+            let Some(subscription) = self.subscriptions.get_mut(&id) else { break };
             if granted.is_empty() {
-                if !more {
+                if subscription.active.is_empty() {
                     break;
                 }
                 // The cursor only passed by what it could not grant: on it goes, as far as a turn goes.
@@ -104,10 +113,9 @@ impl Engine {
                 continue;
             }
             budget.spend(&granted);
-            let Some(subscription) = self.subscriptions.get_mut(&id) else { break };
             subscription.bucket.take(granted.len());
             if let Some(waiter) = subscription.waiters.remove(place) {
-                self.deliveries.push(Delivered { subscription: id, reply: waiter.reply, granted, settled });
+                self.deliveries.push(Delivered { reply: waiter.reply, granted, settled });
             }
         }
         self.dismiss(id);
@@ -127,47 +135,56 @@ impl Engine {
         self.changed_subscriptions.insert(id);
     }
 
-    /// Grants up to `want` leases. Redeliveries and fresh messages share them, so that neither starves the other.
-    /// Also says whether there is more to look at.
-    fn take(
-        &mut self,
-        id: SubscriptionId,
-        want: usize,
-        taker: Taker,
-        commit: &mut Commit,
-    ) -> Result<Taken, StoreError> {
-        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(Taken::default()) };
-        let first = subscription.turn;
-        subscription.turn = match first {
+    /// Grants up to `want` leases, from one active backlog after the other: the next pull begins behind the last.
+    fn take(&mut self, id: SubscriptionId, want: usize, taker: Taker) -> Result<Batch, StoreError> {
+        let granted = Vec::with_capacity(want);
+        let mut batch = Batch { granted, settled: Vec::new(), taker, bytes: 0, looked_at: 0 };
+        let active = self.subscriptions.get(&id).map_or(0, |it| it.active.len());
+        for _ in 0..active {
+            if !batch.takes(want) || batch.looked_at >= TURN_ROWS {
+                break;
+            }
+            let Some(subscription) = self.subscriptions.get_mut(&id) else { break };
+            let Some(next) = subscription.active_behind(subscription.served) else { break };
+            subscription.served = next;
+            self.take_from(next, want, &mut batch)?;
+            self.changed_backlogs.insert(next);
+            self.look_at(next);
+        }
+        Ok(batch)
+    }
+
+    /// Redeliveries and fresh messages share them, so that neither starves the other.
+    fn take_from(&mut self, id: BacklogId, want: usize, batch: &mut Batch) -> Result<(), StoreError> {
+        self.fill_due(id)?;
+        let Some(backlog) = self.backlogs.get_mut(&id) else { return Ok(()) };
+        let first = backlog.turn;
+        backlog.turn = match first {
             Turn::Due => Turn::Fresh,
             Turn::Fresh => Turn::Due,
         };
-        let granted = Vec::with_capacity(want);
-        let mut batch = Batch { granted, settled: Vec::new(), taker, bytes: 0, more: false, looked_at: 0 };
-        let share = want.div_ceil(2);
+        let left = want - batch.granted.len();
+        let share = batch.granted.len() + left.div_ceil(2);
+        let mut commit = Commit::with_capacity(left * CHANGES_OF_A_LEASE);
         match first {
             Turn::Due => {
-                self.take_due(id, share, &mut batch, commit)?;
-                self.take_fresh(id, want, &mut batch, commit)?;
-                self.take_due(id, want, &mut batch, commit)?;
+                self.take_due(id, share, batch, &mut commit)?;
+                self.take_fresh(id, want, batch, &mut commit)?;
+                self.take_due(id, want, batch, &mut commit)?;
             }
             Turn::Fresh => {
-                self.take_fresh(id, share, &mut batch, commit)?;
-                self.take_due(id, want, &mut batch, commit)?;
-                self.take_fresh(id, want, &mut batch, commit)?;
+                self.take_fresh(id, share, batch, &mut commit)?;
+                self.take_due(id, want, batch, &mut commit)?;
+                self.take_fresh(id, want, batch, &mut commit)?;
             }
         }
-        let fresh = self.subscriptions.get(&id).zip(self.topic_of(id));
-        let fresh = fresh.is_some_and(|(s, topic)| {
-            !s.waits_for(s.cursor.next, self.now) && s.cursor.next < topic.head.next
-        });
-        let Batch { granted, settled, more, looked_at, .. } = batch;
-        Ok(Taken { granted, settled, more: more || fresh, looked_at })
+        self.pending.push(commit);
+        Ok(())
     }
 
     fn take_due(
         &mut self,
-        id: SubscriptionId,
+        id: BacklogId,
         want: usize,
         batch: &mut Batch,
         commit: &mut Commit,
@@ -176,39 +193,36 @@ impl Engine {
         let mut held_up = 0;
         while batch.takes(want) {
             if held_up == PASS_ROWS {
-                batch.more = true;
                 return Ok(());
             }
-            let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
-            batch.more |= subscription.due.is_drained();
-            let Some((due_at, sequence)) = subscription.due.first().filter(|(at, _)| *at <= now) else {
+            let Some(backlog) = self.backlogs.get_mut(&id) else { return Ok(()) };
+            let Some((due_at, sequence)) = backlog.due.first().filter(|(at, _)| *at <= now) else {
                 return Ok(());
             };
             batch.looked_at += 1;
-            let at = subscription.place(id, sequence);
-            let realm = subscription.realm;
+            let (at, realm) = (backlog.place(sequence), backlog.realm);
             let mut delivery = self.waiting_delivery(at, realm)?;
             let message = self.message(at, delivery.replays)?;
             if message.is_expired(now) && !delivery.expiry_waived {
                 self.pending.push(std::mem::take(commit));
-                self.touch(id);
-                self.apply_before_ends(id)?;
+                self.touch_at(at);
+                self.apply_before_ends([at])?;
                 self.expire_waiting(at, delivery)?;
-                batch.more = true;
                 held_up += 1;
                 continue;
             }
-            let key = self.key_of(id, &message);
+            let key = self.key_of(at, &message);
             if !self.lock(at, realm, key, commit)? {
                 self.block(at, due_at, key, commit);
                 held_up += 1;
                 continue;
             }
-            let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
+            let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(()) };
             if delivery.grant(now, subscription.row.settings.lease).is_err() {
                 return Err(StoreError::Corrupt(format!("delivery {sequence} is not due as its index says")));
             }
-            subscription.unstore(at, Stored::Delayed { due_at }, None, &mut self.waiting, commit);
+            let Some(backlog) = self.backlogs.get_mut(&id) else { return Ok(()) };
+            backlog.unstore(at, Stored::Delayed { due_at }, None, &mut self.waiting, commit);
             self.hand_over(at, delivery, message, key, batch, commit);
             commit.split_into(&mut self.pending);
         }
@@ -217,9 +231,9 @@ impl Engine {
 
     /// A delivery that is due, while another of its key is outstanding, waits for that one instead.
     fn block(&mut self, at: Place, due_at: Timestamp, key: Option<KeyHash>, commit: &mut Commit) {
-        let Some((key, subscription)) = key.zip(self.subscriptions.get_mut(&at.subscription)) else { return };
-        subscription.unstore_due(at, due_at, commit);
-        subscription.store_turn(at, key, commit);
+        let Some((key, backlog)) = key.zip(self.backlogs.get_mut(&at.backlog)) else { return };
+        backlog.unstore_due(at, due_at, commit);
+        backlog.store_turn(at, key, commit);
         commit.split_into(&mut self.pending);
     }
 
@@ -236,7 +250,7 @@ impl Engine {
     /// Lets the cursor move on over messages that nobody has seen.
     fn take_fresh(
         &mut self,
-        id: SubscriptionId,
+        id: BacklogId,
         want: usize,
         batch: &mut Batch,
         commit: &mut Commit,
@@ -244,18 +258,19 @@ impl Engine {
         if !batch.takes(want) {
             return Ok(());
         }
-        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(()) };
-        let Some(topic) = self.topics.get(&subscription.row.topic) else { return Ok(()) };
+        let Some(backlog) = self.backlogs.get(&id) else { return Ok(()) };
+        let Some(topic) = self.topics.get(&backlog.topic) else { return Ok(()) };
+        let Some(subscription) = self.subscriptions.get(&backlog.subscription) else { return Ok(()) };
         // What the topic no longer holds is not waited for.
-        let (next, end) = (subscription.cursor.next.max(topic.head.first), topic.head.next);
-        if next >= end || subscription.waits_for(next, self.now) {
+        let (next, end) = (backlog.row.next.max(topic.head.first), topic.head.next);
+        if next >= end || backlog.waits_for(next, self.now) {
             return Ok(());
         }
         let left = want - batch.granted.len();
-        let passes = subscription.cursor.ahead > 0 || subscription.row.settings.filter.is_some();
+        let passes = backlog.row.ahead > 0 || subscription.row.settings.filter.is_some();
         let limit = if passes { left + PASS_ROWS } else { left };
-        let range = key::message(subscription.realm, subscription.row.topic, next)
-            ..key::message(subscription.realm, subscription.row.topic, end);
+        let range =
+            key::message(backlog.realm, backlog.topic, next)..key::message(backlog.realm, backlog.topic, end);
         let mut room = batch.taker.max_bytes - batch.bytes;
         let mut read = Vec::with_capacity(limit);
         for row in self.store.scan(Keyspace::Messages, range).take(limit) {
@@ -279,32 +294,26 @@ impl Engine {
             if !batch.takes(want) {
                 return Ok(());
             }
-            let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
-            let at = subscription.place(id, sequence);
+            let Some(backlog) = self.backlogs.get_mut(&id) else { return Ok(()) };
+            let Some(subscription) = self.subscriptions.get(&backlog.subscription) else { return Ok(()) };
+            let at = backlog.place(sequence);
             if exceptions.contains(&sequence) {
-                self.pass_by(at);
+                backlog.pass_by(sequence);
                 continue;
             }
             let message = Message::decode(value)?;
             if !subscription.wants(&message) {
-                subscription.cursor.next = sequence + 1;
+                backlog.row.next = sequence + 1;
                 continue;
             }
-            if subscription.stands_before(sequence, &message, self.now) {
+            let delay = subscription.row.settings.delivery_delay;
+            if backlog.stands_before(sequence, &message, delay, self.now) {
                 return Ok(());
             }
             self.pass(at, Arc::new(message), batch, commit)?;
             commit.split_into(&mut self.pending);
         }
         Ok(())
-    }
-
-    /// The cursor comes to a message that has a row of its own already, or has ended.
-    fn pass_by(&mut self, at: Place) {
-        if let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
-            subscription.cursor.next = at.sequence + 1;
-            subscription.cursor.ahead = subscription.cursor.ahead.saturating_sub(1);
-        }
     }
 
     /// The cursor comes to a message: it grants it, or leaves rows behind that bring it back in time.
@@ -316,8 +325,9 @@ impl Engine {
         commit: &mut Commit,
     ) -> Result<(), StoreError> {
         let now = self.now;
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
-        subscription.cursor.next = at.sequence + 1;
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
+        let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(()) };
+        backlog.row.next = at.sequence + 1;
         // Never longer than its delay, even if the clock was turned back over a restart.
         let delay = message.available_at.since(message.published_at);
         let due_at = message.available_at.min(now + delay);
@@ -327,25 +337,24 @@ impl Engine {
             return Ok(());
         }
         let mut delivery = Delivery::new(if expired { now } else { due_at });
-        let realm = subscription.realm;
-        let key = self.key_of(at.subscription, &message).filter(|_| expired || due_at <= now);
-        if !self.lock(at, realm, key, commit)? {
-            if let Some((key, subscription)) = key.zip(self.subscriptions.get_mut(&at.subscription)) {
-                subscription.store_blocked(at, key, &delivery, commit);
-            }
+        let (realm, lease) = (backlog.realm, subscription.row.settings.lease);
+        let key = self.key_of(at, &message).filter(|_| expired || due_at <= now);
+        let has_turn = self.lock(at, realm, key, commit)?;
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
+        if !has_turn {
+            key.into_iter().for_each(|key| backlog.store_blocked(at, key, &delivery, commit));
             return Ok(());
         }
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
         if expired {
-            subscription.store_delayed(at, &delivery, now, commit);
+            backlog.store_delayed(at, &delivery, now, commit);
             self.pending.push(std::mem::take(commit));
             return self.expire_waiting(at, delivery).map(|_| ());
         }
         if due_at > now {
-            subscription.store_delayed(at, &delivery, due_at, commit);
+            backlog.store_delayed(at, &delivery, due_at, commit);
             return Ok(());
         }
-        if delivery.grant(now, subscription.row.settings.lease).is_ok() {
+        if delivery.grant(now, lease).is_ok() {
             self.hand_over(at, delivery, message, key, batch, commit);
         }
         Ok(())
@@ -361,35 +370,36 @@ impl Engine {
         batch: &mut Batch,
         commit: &mut Commit,
     ) {
-        let (now, kept) = (self.now, self.kept_from(at.subscription));
+        let (now, kept) = (self.now, self.kept_from(at.backlog));
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return };
         let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return };
-        let Some(topic) = self.topics.get(&subscription.row.topic) else { return };
+        let Some(topic) = self.topics.get(&backlog.topic) else { return };
+        let topic = topic.row.name.clone();
         let receipt = at.receipt(&delivery);
         let (failures, lease_until) = (delivery.failures, delivery.lease_until());
         batch.bytes += message.payload.len();
-        let id = message_id(subscription.row.topic, at.sequence);
+        let id = backlog.message_id(at.sequence);
         let settles = subscription.row.settings.mode.settles_on_delivery();
         if settles {
             let before = Delivery { attempt: delivery.attempt.saturating_sub(1), ..delivery.clone() };
             batch.settled.push(Delivery { state: State::Waiting { due_at: now }, ..before });
             let end = End { ending: Ending::Acked, now, delivery };
-            subscription.store_end(at, end, kept, commit);
+            backlog.store_end(at, end, kept, commit);
             subscription.load.acked(now);
             subscription.cursor.circuit.acked(now);
         } else {
-            subscription.store_leased(at, &delivery, commit);
+            backlog.store_leased(at, &delivery, commit);
             if delivery.replays == 0 {
                 self.messages.insert(id, Arc::clone(&message));
             }
             let consumer = batch.taker.consumer.clone();
-            let held = Held { key, consumer, ..Held::new(delivery, Stored::Leased) };
-            subscription.hold(at.sequence, held);
+            self.hold(at, Held { key, consumer, ..Held::new(delivery, Stored::Leased) });
         }
         batch.granted.push(Granted {
             receipt,
             failures,
             lease_until: lease_until.filter(|_| !settles),
-            topic: topic.row.name.clone(),
+            topic,
             id,
             message,
         });
@@ -399,17 +409,13 @@ impl Engine {
     /// except for those that move from one keyspace into another.
     fn exceptions(
         &self,
-        id: SubscriptionId,
+        id: BacklogId,
         among: RangeInclusive<Sequence>,
     ) -> Result<BTreeSet<Sequence>, StoreError> {
         let mut found = BTreeSet::new();
-        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(found) };
-        if subscription.cursor.ahead == 0 {
-            return Ok(found);
-        }
-        let (realm, backlog) = (subscription.realm, subscription.row.backlog);
-        let range =
-            key::delivery(realm, backlog, *among.start())..key::delivery(realm, backlog, among.end() + 1);
+        let Some(backlog) = self.backlogs.get(&id).filter(|it| it.row.ahead > 0) else { return Ok(found) };
+        let realm = backlog.realm;
+        let range = key::delivery(realm, id, *among.start())..key::delivery(realm, id, among.end() + 1);
         for keyspace in [Keyspace::Leased, Keyspace::Delayed, Keyspace::Settled] {
             for row in self.store.scan(keyspace, range.clone()) {
                 found.extend(key::read_sequence(&row?.0));
@@ -421,7 +427,7 @@ impl Engine {
     /// Gives deliveries to the one who waited, now that their leases are written. Whoever has gone meanwhile
     /// never saw them: they are given back without fault.
     pub(super) fn hand_out(&mut self, delivered: Delivered) -> Result<(), StoreError> {
-        let Delivered { subscription, reply, granted, settled } = delivered;
+        let Delivered { reply, granted, settled } = delivered;
         if let Err(Ok(unseen)) = reply.send(Ok(granted)) {
             let mut settled = settled.into_iter();
             for granted in unseen {
@@ -431,7 +437,7 @@ impl Engine {
                 }
                 let failure = Failure::of(Cause::Released);
                 // Not stale: nobody else has seen the receipt.
-                _ = self.fail(subscription, granted.receipt, failure, None)?;
+                _ = self.fail(granted.receipt, failure, None)?;
             }
         }
         Ok(())
@@ -443,19 +449,19 @@ impl Engine {
     fn give_back(&mut self, granted: &Granted, delivery: &Delivery) {
         let at = Place::of(&granted.receipt);
         let now = self.now;
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return };
-        if subscription.is_live() || subscription.row.backlog != at.backlog {
+        if self.subscriptions.get(&at.subscription).is_none_or(Subscription::is_live) {
             return;
         }
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return };
         let mut commit = Commit::default();
         // Where its end was marked for the cursor to pass by, its row among the delayed ones does that from now on.
-        subscription.unmark_end(at, &mut commit);
+        backlog.unmark_end(at, &mut commit);
         if delivery.replays > 0 {
-            commit.put(Keyspace::Replayed, at.key(subscription.realm), granted.message.encode());
+            commit.put(Keyspace::Replayed, at.key(backlog.realm), granted.message.encode());
         }
-        subscription.store_delayed(at, delivery, now, &mut commit);
+        backlog.store_delayed(at, delivery, now, &mut commit);
         self.pending.push(commit);
-        self.touch(at.subscription);
+        self.touch_at(at);
     }
 }
 
@@ -466,6 +472,14 @@ impl Subscription {
         let waiters = self.waiters.iter().enumerate();
         waiters.map(|(place, waiter)| (place, want(waiter))).find(|(_, want)| *want > 0)
     }
+}
+
+impl Backlog {
+    /// The cursor comes to a message that has a row of its own already, or has ended.
+    fn pass_by(&mut self, sequence: Sequence) {
+        self.row.next = sequence + 1;
+        self.row.ahead = self.row.ahead.saturating_sub(1);
+    }
 
     /// Whether the cursor is known to wait for this message.
     fn waits_for(&self, sequence: Sequence, now: Timestamp) -> bool {
@@ -473,8 +487,13 @@ impl Subscription {
     }
 
     /// Whether the cursor has to wait for this message, and with it for all that were published later.
-    fn stands_before(&mut self, sequence: Sequence, message: &Message, now: Timestamp) -> bool {
-        let delay = self.row.settings.delivery_delay;
+    fn stands_before(
+        &mut self,
+        sequence: Sequence,
+        message: &Message,
+        delay: Duration,
+        now: Timestamp,
+    ) -> bool {
         // Never longer than the delay, even if the clock was turned back over a restart.
         let until = match self.fresh_at {
             Some((at, until)) if at == sequence => until,
@@ -484,17 +503,6 @@ impl Subscription {
         self.fresh_at = waits.then_some((sequence, until));
         waits
     }
-}
-
-/// What a pull gets.
-#[derive(Default)]
-struct Taken {
-    granted: Vec<Granted>,
-    /// As they were before, where they were settled as they were granted.
-    settled: Vec<Delivery>,
-    /// There is more to look at.
-    more: bool,
-    looked_at: usize,
 }
 
 /// What one turn may still grant.
@@ -532,7 +540,6 @@ struct Batch {
     settled: Vec<Delivery>,
     taker: Taker,
     bytes: usize,
-    more: bool,
     looked_at: usize,
 }
 

@@ -35,7 +35,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Looks soon for room in a topic that was found full.
+    /// Looks soon for room in a topic that was found full, or keeps more than it should.
     pub(super) fn trim_soon(&mut self, id: TopicId) {
         let soon = self.now + TRIM_FULL_EVERY;
         if let Some(topic) = self.topics.get_mut(&id)

@@ -92,7 +92,9 @@ impl Engine {
         if id == RealmId::DEFAULT {
             return self.answer(reply, Err(Refusal::DefaultRealm));
         }
-        if self.topics_of(id).next().is_some() {
+        let subscriptions = self.subscription_names.range(behind(id, None)).next();
+        let subscribed = subscriptions.is_some_and(|((realm, _), _)| *realm == id);
+        if subscribed || self.topics_of(id).next().is_some() {
             return self.answer(reply, Err(Refusal::RealmInUse(name.clone())));
         }
         let tokens: Vec<_> = self.tokens_of(id).map(|(token, _)| token).collect();

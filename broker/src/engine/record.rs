@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::command::{Listed, Page, RecordedView, Refusal};
+use super::command::{Listed, Page, Refusal};
 use super::state::Subscription;
 use super::{Engine, Reply, or_refuse};
 use crate::domain::context::Context;
 use crate::domain::decision::Evaluation;
+use crate::domain::digest::Digest;
 use crate::domain::id::{RealmId, SubscriptionId};
 use crate::domain::limits::MAX_RECORDED_PAYLOAD_BYTES;
 use crate::domain::name::Name;
@@ -28,6 +29,15 @@ const TRIM_SLACK: u64 = 64;
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// How often the oldest ones are looked at for their age, at most.
 const TRIM_EVERY: Duration = Duration::from_secs(60 * 60);
+
+/// A recorded failure as people see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecordedView {
+    /// The module that answered.
+    pub digest: Digest,
+    /// What it was shown, parameters included, and what it answered.
+    pub failure: RecordedFailure,
+}
 
 impl Subscription {
     /// The row that the records of this turn make, for the commit at hand.

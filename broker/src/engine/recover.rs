@@ -5,23 +5,24 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::backlog::{Backlog, Held, Stored};
 use super::directory::Directory;
 use super::forward::Outbox;
 use super::recent::Recent;
 use super::settle::Nacks;
 use super::shadow::Shadow;
-use super::state::{Held, Stored, Subscription, Topic};
+use super::state::{Subscription, Topic};
 use super::window::Window;
 use super::{Durability, Engine, RECENT_BYTES, RECENT_WAITING_BYTES, TRIM_EVERY};
 use crate::domain::delivery::{Delivery, State};
 use crate::domain::digest::Digest;
-use crate::domain::id::{RealmId, SubscriptionId, TopicId};
+use crate::domain::id::{BacklogId, RealmId, SubscriptionId, TopicId};
 use crate::domain::name::Name;
 use crate::domain::quota::Quota;
 use crate::domain::receipt::Secret;
 use crate::domain::time::Timestamp;
 use crate::store::row::{
-    AuditHead, CursorRow, HeadRow, RealmRow, RevisionRow, Row as _, SubscriptionRow, TopicRow,
+    AuditHead, BacklogRow, CursorRow, HeadRow, RealmRow, RevisionRow, Row as _, SubscriptionRow, TopicRow,
 };
 use crate::store::{Commit, Keyspace, Store, StoreError, key};
 
@@ -91,6 +92,7 @@ impl Engine {
             topic_names: BTreeMap::new(),
             subscriptions: foldhash::HashMap::default(),
             subscription_names: BTreeMap::new(),
+            backlogs: foldhash::HashMap::default(),
             next_topic: 1,
             next_subscription: 1,
             next_backlog: 1,
@@ -105,6 +107,7 @@ impl Engine {
             locks: foldhash::HashMap::default(),
             changed_topics: BTreeSet::new(),
             changed_subscriptions: BTreeSet::new(),
+            changed_backlogs: BTreeSet::new(),
             ready: BTreeSet::new(),
             served: SubscriptionId(0),
             answers: Vec::new(),
@@ -199,7 +202,7 @@ impl Engine {
                 realm,
                 row,
                 head: HeadRow::decode(head)?,
-                subscriptions: Vec::new(),
+                backlogs: Vec::new(),
                 expiries: Window::unread(),
                 trim_at: None,
                 wake: None,
@@ -228,63 +231,57 @@ impl Engine {
             let row = SubscriptionRow::decode(value)?;
             let cursor = match self.store.get(Keyspace::Cursors, &key)? {
                 Some(cursor) => CursorRow::decode(cursor)?,
-                // It has not moved since it was created.
-                None => CursorRow::at(row.first),
+                // It has done nothing since it was created.
+                None => CursorRow::new(),
             };
             let revision =
                 self.store.get(Keyspace::Revisions, &key::revision(realm, id, row.active_revision))?;
             let revision = RevisionRow::decode(revision.ok_or_else(|| damaged("an active revision"))?)?;
             let last = self.store.scan_back(Keyspace::Revisions, key::prefixed(key.to_vec())).next();
             let last = last.transpose()?.and_then(|(key, _)| key::read_revision(&key)).unwrap_or(0);
-            let mut subscription =
-                Subscription::new(realm, row, cursor, revision, last, Window::unread(), self.now);
-            if subscription.is_live() {
-                // Whoever is connected from now on gets what is published from now on.
-                subscription.cursor.next =
-                    self.topics.get(&subscription.row.topic).map_or(1, |it| it.head.next);
-            }
+            let mut subscription = Subscription::new(realm, row, cursor, revision, last, self.now);
             if let Some(row) = subscription.row.shadow.clone() {
                 self.shadows += 1;
                 subscription.shadow = Some(Shadow::new(self.shadows, row, self.now));
             }
             subscription.trim_records_at = subscription.look_again(self.now);
-            self.load_leases(&mut subscription)?;
             loaded.push((id, subscription));
         }
         for (id, subscription) in loaded {
-            let topic = self.topics.get_mut(&subscription.row.topic).ok_or_else(|| damaged("a topic"))?;
-            topic.subscriptions.push(id);
-            self.subscription_names.insert((subscription.realm, subscription.row.name.clone()), id);
+            let (realm, live) = (subscription.realm, subscription.is_live());
+            self.subscription_names.insert((realm, subscription.row.name.clone()), id);
             self.subscriptions.insert(id, subscription);
-            self.find_keys(id)?;
+            self.load_backlogs(realm, id)?;
             self.touch(id);
+            if live {
+                // Whoever is connected from now on gets what is published from now on.
+                self.begin_live(id);
+            }
         }
         self.apply()
     }
 
-    /// What the leased deliveries of an ordered subscription are ordered by: their messages say.
-    fn find_keys(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
-        let Some(subscription) = self.subscriptions.get(&id).filter(|it| it.is_ordered()) else {
-            return Ok(());
-        };
-        let held = subscription.held.iter().map(|(sequence, held)| (*sequence, held.delivery.replays));
-        let held: Vec<_> =
-            held.map(|(sequence, replays)| (subscription.place(id, sequence), replays)).collect();
-        for (at, replays) in held {
-            let message = self.message(at, replays)?;
-            let key = self.key_of(id, &message);
-            let held = self.subscriptions.get_mut(&id).and_then(|it| it.held.get_mut(&at.sequence));
-            held.into_iter().for_each(|held| held.key = key);
+    fn load_backlogs(&mut self, realm: RealmId, id: SubscriptionId) -> Result<(), StoreError> {
+        let rows = self.store.scan(Keyspace::Backlogs, key::prefixed(key::subscription(realm, id)));
+        for row in rows.collect::<Result<Vec<_>, _>>()? {
+            let (key, value) = row;
+            let topic = key::read_topic(&key).filter(|topic| self.topics.contains_key(topic));
+            let topic = topic.ok_or_else(|| damaged("a backlog's topic"))?;
+            let row = BacklogRow::decode(value)?;
+            let backlog = row.id;
+            self.add_backlog(Backlog::new(realm, id, topic, row, Window::unread()));
+            self.load_leases(backlog)?;
         }
         Ok(())
     }
 
     /// Leases go on as if nothing had happened, but none for longer than it lasts in all: the clock may have been
     /// turned back while the broker was away.
-    fn load_leases(&self, subscription: &mut Subscription) -> Result<(), StoreError> {
-        let prefix = key::backlog(subscription.realm, subscription.row.backlog);
-        for row in self.store.scan(Keyspace::Leased, key::prefixed(prefix)) {
-            let (key, value) = row?;
+    fn load_leases(&mut self, id: BacklogId) -> Result<(), StoreError> {
+        let Some(realm) = self.backlogs.get(&id).map(|backlog| backlog.realm) else { return Ok(()) };
+        let rows = self.store.scan(Keyspace::Leased, key::prefixed(key::backlog(realm, id)));
+        for row in rows.collect::<Result<Vec<_>, _>>()? {
+            let (key, value) = row;
             let sequence = key::read_sequence(&key).ok_or_else(|| damaged("a key of leased"))?;
             let mut delivery = Delivery::decode(value)?;
             let State::Leased { leased_at, lease_until } = &mut delivery.state else {
@@ -292,8 +289,16 @@ impl Engine {
             };
             *lease_until = (*lease_until).min(self.now + lease_until.since(*leased_at));
             *leased_at = (*leased_at).min(self.now);
-            subscription.leased += 1;
-            subscription.hold(sequence, Held::new(delivery, Stored::Leased));
+            let Some(backlog) = self.backlogs.get_mut(&id) else { return Ok(()) };
+            backlog.leased += 1;
+            let at = backlog.place(sequence);
+            let ordered = self.subscriptions.get(&at.subscription).is_some_and(Subscription::is_ordered);
+            // What it is ordered by, its message says.
+            let key = match ordered {
+                true => self.key_of(at, &*self.message(at, delivery.replays)?),
+                false => None,
+            };
+            self.hold(at, Held { key, ..Held::new(delivery, Stored::Leased) });
         }
         Ok(())
     }

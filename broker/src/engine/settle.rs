@@ -2,9 +2,10 @@
 
 use foldhash::HashMap;
 
+use super::backlog::{Backlog, End, Held, Place, Stored};
 use super::command::{Ack, AckResult, Decided, Extend, ExtendResult, Nack, NackResult, SettleError};
 use super::order::KeyHash;
-use super::state::{End, Held, Place, Stored, Subscription};
+use super::state::Subscription;
 use super::{Answer, Engine, Reply, or_refuse};
 use crate::domain::delivery::{Acked, Delivery, State};
 use crate::domain::failure::Failure;
@@ -47,27 +48,23 @@ impl Engine {
         commit: &mut Commit,
     ) -> Result<AckResult, StoreError> {
         let now = self.now;
-        let Some(subscription) = self.subscriptions.get_mut(&id) else {
-            return Ok(Err(SettleError::InvalidReceipt));
+        let at = Place::of(&receipt);
+        let backlog = match self.backlog_of(id, &receipt) {
+            Ok(backlog) => backlog,
+            Err(error) => return Ok(Err(error)),
         };
-        let Some(held) = subscription.held.get(&receipt.sequence) else {
-            return match subscription.check(id, &receipt) {
-                Ok(()) => self.ack_late(id, receipt, commit),
-                Err(error) => Ok(Err(error)),
-            };
+        let Some(held) = backlog.held.get(&receipt.sequence) else {
+            return self.ack_late(at, receipt, commit);
         };
-        if let Err(error) = subscription.check(id, &receipt) {
-            return Ok(Err(error));
-        }
         let acked = match held.delivery.ack(receipt.replays, receipt.attempt) {
             Ok(acked) => {
                 Acked { late: acked.late || held.delivery.lease_until().is_some_and(|at| at <= now) }
             }
             Err(stale) => return Ok(Err(stale.into())),
         };
-        if let Some(held) = subscription.let_go(receipt.sequence) {
+        if let Some(held) = self.let_go(at) {
             let Held { delivery, stored, key, .. } = held;
-            self.end_acked(Place::of(&receipt), delivery, stored, key, commit)?;
+            self.end_acked(at, delivery, stored, key, commit)?;
         }
         Ok(Ok(acked))
     }
@@ -75,20 +72,20 @@ impl Engine {
     /// An ack for a lease that ran out and was decided, while nobody else holds the delivery.
     fn ack_late(
         &mut self,
-        id: SubscriptionId,
+        at: Place,
         receipt: Receipt,
         commit: &mut Commit,
     ) -> Result<AckResult, StoreError> {
         // The rows have to be as the items before this one left them.
         self.pending.push(std::mem::take(commit));
         // With the counters that belong to them, or a crash would leave the two apart.
-        self.changed_subscriptions.insert(id);
+        self.changed_subscriptions.insert(at.subscription);
         self.apply()?;
-        let Some(subscription) = self.subscriptions.get(&id) else {
-            return Ok(Err(SettleError::InvalidReceipt));
+        let (realm, ordered) = match self.subscriptions.get(&at.subscription) {
+            Some(subscription) => (subscription.realm, subscription.is_ordered()),
+            None => return Ok(Err(SettleError::InvalidReceipt)),
         };
-        let at = Place::of(&receipt);
-        let Some(row) = self.store.get(Keyspace::Delayed, &at.key(subscription.realm))? else {
+        let Some(row) = self.store.get(Keyspace::Delayed, &at.key(realm))? else {
             return Ok(Err(SettleError::StaleReceipt));
         };
         let delivery = Delivery::decode(row)?;
@@ -96,11 +93,7 @@ impl Engine {
             (Ok(acked), State::Waiting { due_at }) => (acked, *due_at),
             _ => return Ok(Err(SettleError::StaleReceipt)),
         };
-        let key = if subscription.is_ordered() {
-            self.key_of(id, &*self.message(at, delivery.replays)?)
-        } else {
-            None
-        };
+        let key = if ordered { self.key_of(at, &*self.message(at, delivery.replays)?) } else { None };
         self.end_acked(at, delivery, Stored::Delayed { due_at }, key, commit)?;
         Ok(Ok(acked))
     }
@@ -113,24 +106,31 @@ impl Engine {
         key: Option<KeyHash>,
         commit: &mut Commit,
     ) -> Result<(), StoreError> {
-        let now = self.now;
-        let kept = self.kept_from(at.subscription);
+        let (now, kept) = (self.now, self.kept_from(at.backlog));
         self.unlock(at, key, commit)?;
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
         let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Ok(()) };
-        subscription.unstore(at, stored, key, &mut self.waiting, commit);
+        backlog.unstore(at, stored, key, &mut self.waiting, commit);
         if let State::Leased { leased_at, .. } = delivery.state {
             subscription.cursor.circuit.acked(leased_at);
         }
-        subscription.store_end(at, End { ending: Ending::Acked, now, delivery }, kept, commit);
+        backlog.store_end(at, End { ending: Ending::Acked, now, delivery }, kept, commit);
         subscription.load.acked(now);
+        self.changed_backlogs.insert(at.backlog);
         Ok(())
     }
 
     /// Whoever ends a delivery may look for others among the rows, which have to be there: for the next of its key where
     /// deliveries are ordered, for an earlier dead letter where there are some.
-    pub(super) fn apply_before_ends(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
-        let looks = |it: &Subscription| it.is_ordered() || it.cursor.dead > 0;
-        if self.subscriptions.get(&id).is_some_and(looks) { self.apply() } else { Ok(()) }
+    pub(super) fn apply_before_ends(
+        &mut self,
+        ends: impl IntoIterator<Item = Place>,
+    ) -> Result<(), StoreError> {
+        let looks = |at: Place| {
+            self.subscriptions.get(&at.subscription).is_some_and(Subscription::is_ordered)
+                || self.backlogs.get(&at.backlog).is_some_and(|it| it.row.dead > 0)
+        };
+        if ends.into_iter().any(looks) { self.apply() } else { Ok(()) }
     }
 
     pub(super) fn nack(
@@ -140,7 +140,7 @@ impl Engine {
         reply: Reply<Vec<NackResult>>,
     ) -> Result<(), StoreError> {
         let id = or_refuse!(try self, reply, self.subscription_id(realm, &request.subscription));
-        self.apply_before_ends(id)?;
+        self.apply_before_ends(request.items.iter().map(|(receipt, _)| Place::of(receipt)))?;
         let batch = self.nacks.open(request.items.len(), reply, &mut self.answers);
         for (index, (receipt, failure)) in request.items.into_iter().enumerate() {
             let slot = NackSlot { batch, index };
@@ -158,41 +158,36 @@ impl Engine {
         failure: Failure,
         slot: NackSlot,
     ) -> Result<Result<(), SettleError>, StoreError> {
-        let known = self.subscriptions.get(&id).ok_or(SettleError::InvalidReceipt);
-        if let Err(error) = known.and_then(|subscription| subscription.check(id, &receipt)) {
-            return Ok(Err(error));
+        match self.backlog_of(id, &receipt) {
+            Ok(_) => self.fail(receipt, failure, Some(slot)),
+            Err(error) => Ok(Err(error)),
         }
-        self.fail(id, receipt, failure, Some(slot))
     }
 
     /// Ends a lease badly and asks the policy, or decides where none is to be asked.
     pub(super) fn fail(
         &mut self,
-        id: SubscriptionId,
         receipt: Receipt,
         failure: Failure,
         nack: Option<NackSlot>,
     ) -> Result<Result<(), SettleError>, StoreError> {
         let now = self.now;
-        let Some(subscription) = self.subscriptions.get_mut(&id) else {
-            return Ok(Err(SettleError::InvalidReceipt));
-        };
-        let Some(held) = subscription.held.get_mut(&receipt.sequence) else {
-            return Ok(Err(SettleError::StaleReceipt));
-        };
+        let at = Place::of(&receipt);
+        let held = self.backlogs.get_mut(&at.backlog).and_then(|it| it.held.get_mut(&at.sequence));
+        let Some(held) = held else { return Ok(Err(SettleError::StaleReceipt)) };
         let lease_until = held.delivery.lease_until();
         let counts = failure.cause.is_failure();
         if let Err(stale) = held.delivery.fail(receipt.replays, receipt.attempt, failure, now) {
             return Ok(Err(stale.into()));
         }
         held.nack = nack;
-        if let Some(until) = lease_until {
-            subscription.leases.remove(&(until, receipt.sequence));
+        if let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
+            lease_until.map(|until| subscription.leases.remove(&(until, at.backlog, at.sequence)));
+            if counts {
+                subscription.load.failed(now);
+            }
         }
-        if counts {
-            subscription.load.failed(now);
-        }
-        self.decide(Place::of(&receipt))?;
+        self.decide(at)?;
         Ok(Ok(()))
     }
 
@@ -217,33 +212,29 @@ impl Engine {
         commit: &mut Commit,
     ) -> ExtendResult {
         let now = self.now;
+        let at = Place::of(&receipt);
+        self.backlog_of(id, &receipt)?;
         let subscription = self.subscriptions.get_mut(&id).ok_or(SettleError::InvalidReceipt)?;
-        subscription.check(id, &receipt)?;
+        let backlog = self.backlogs.get_mut(&at.backlog).ok_or(SettleError::StaleReceipt)?;
         let settings = &subscription.row.settings;
-        let held = subscription.held.get_mut(&receipt.sequence).ok_or(SettleError::StaleReceipt)?;
+        let held = backlog.held.get_mut(&at.sequence).ok_or(SettleError::StaleReceipt)?;
         let old = held.delivery.lease_until();
         let lease = lease.unwrap_or(settings.lease);
         let until = held.delivery.extend(receipt.replays, receipt.attempt, now, lease, settings.max_lease)?;
         if let Some(old) = old {
-            subscription.leases.remove(&(old, receipt.sequence));
+            subscription.leases.remove(&(old, at.backlog, at.sequence));
         }
-        subscription.leases.insert((until, receipt.sequence));
-        let key = Place::of(&receipt).key(subscription.realm);
-        commit.put(Keyspace::Leased, key, held.delivery.encode());
+        subscription.leases.insert((until, at.backlog, at.sequence));
+        commit.put(Keyspace::Leased, at.key(backlog.realm), held.delivery.encode());
         Ok(until)
     }
-}
 
-impl Subscription {
-    /// Whether a receipt is of this subscription, and of nothing that a seek or a purge has ended.
-    fn check(&self, id: SubscriptionId, receipt: &Receipt) -> Result<(), SettleError> {
+    /// The backlog of a receipt, if that is of this subscription and of nothing that a seek or a purge has ended.
+    fn backlog_of(&self, id: SubscriptionId, receipt: &Receipt) -> Result<&Backlog, SettleError> {
         if receipt.subscription != id {
-            Err(SettleError::InvalidReceipt)
-        } else if receipt.backlog != self.row.backlog {
-            Err(SettleError::StaleReceipt)
-        } else {
-            Ok(())
+            return Err(SettleError::InvalidReceipt);
         }
+        self.backlogs.get(&receipt.backlog).ok_or(SettleError::StaleReceipt)
     }
 }
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use super::command::{Put, Refusal, SetShadow, ShadowView};
+use super::command::{Put, Refusal};
+use super::policies::AdmittedModule;
 use super::recover::put_module;
 use super::{Engine, Reply, or_refuse};
 use crate::domain::context::Context;
@@ -23,6 +24,30 @@ const ALL_IN_FLIGHT: usize = 4_096;
 const MAX_DIFFERENCES: usize = 200;
 /// The last differences that are shown as they are.
 const MAX_EXAMPLES: usize = 20;
+
+/// Has a policy asked beside the active one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SetShadow {
+    /// Whose.
+    pub subscription: Name,
+    /// The admitted module.
+    pub module: AdmittedModule,
+    /// Its parameters, checked by it.
+    pub params: String,
+    /// Who asks for it.
+    pub by: String,
+}
+
+/// A shadow as people see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShadowView {
+    /// What it is.
+    pub row: RevisionRow,
+    /// How it has done.
+    pub stats: ShadowStats,
+    /// Questions that it has yet to answer.
+    pub in_flight: usize,
+}
 
 /// A question to a shadow.
 #[derive(Debug)]

@@ -8,16 +8,15 @@ use super::command::{
 };
 use super::load::LoadWindow;
 use super::recover::BUILT_IN;
-use super::state::{Subscription, Turn};
+use super::state::Subscription;
 use super::topics::behind;
-use super::window::Window;
 use super::{Engine, Reply, or_refuse};
 use crate::domain::access::Patterns;
 use crate::domain::bucket::Bucket;
 use crate::domain::id::{BacklogId, RealmId, Sequence, SubscriptionId, TopicId};
-use crate::domain::limits::MAX_SUBSCRIPTIONS_PER_TOPIC;
 use crate::domain::name::Name;
-use crate::domain::settings::{InvalidSetting, SubscriptionSettings};
+use crate::domain::pattern::TopicPattern;
+use crate::domain::settings::{InvalidSetting, Reads, SubscriptionSettings};
 use crate::domain::time::Timestamp;
 use crate::store::key::Owner;
 use crate::store::row::{CursorRow, RecordedChunk, RevisionRow, Row as _, SubscriptionRow};
@@ -50,84 +49,80 @@ impl Engine {
         realm: RealmId,
         request: PutSubscription,
     ) -> Result<Result<SubscriptionId, Refusal>, StoreError> {
-        let (topic, settings) = match self.check_new(realm, &request) {
+        let (topics, pattern, settings) = match self.check_new(realm, &request) {
             Ok(checked) => checked,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        let first = self.position(topic, settings.start)?;
-        Ok(Ok(self.add_subscription(realm, request, topic, settings, first)))
+        let mut places = Vec::with_capacity(topics.len());
+        for topic in topics {
+            places.push((topic, self.position(topic, settings.start)?));
+        }
+        Ok(Ok(self.add_subscription(realm, request, pattern, settings, places)))
     }
 
     fn check_new(
         &self,
         realm: RealmId,
         request: &PutSubscription,
-    ) -> Result<(TopicId, SubscriptionSettings), Refusal> {
+    ) -> Result<(Vec<TopicId>, Option<TopicPattern>, SubscriptionSettings), Refusal> {
         let unknown = || Refusal::SubscriptionNotFound(request.name.clone());
-        let name = request.topic.as_ref().ok_or_else(unknown)?;
-        let id = self.topic_id(realm, name)?;
+        let reads = request.reads.as_ref().ok_or_else(unknown)?;
+        let topics = self.topics_for(realm, reads)?;
         let settings = request.change.clone().apply(SubscriptionSettings::default());
-        settings.validate(name)?;
-        let subscriptions = self.topics.get(&id).map_or(0, |topic| topic.subscriptions.len());
-        if subscriptions >= MAX_SUBSCRIPTIONS_PER_TOPIC {
-            let limit = MAX_SUBSCRIPTIONS_PER_TOPIC;
-            return Err(Refusal::LimitReached { what: "subscriptions of one topic", limit });
-        }
-        Ok((id, settings))
+        settings.validate(reads)?;
+        let pattern = match reads {
+            Reads::Topics(pattern) => Some(pattern.clone()),
+            Reads::Topic(_) => None,
+        };
+        Ok((topics, pattern, settings))
     }
 
     fn add_subscription(
         &mut self,
         realm: RealmId,
         request: PutSubscription,
-        topic_id: TopicId,
+        pattern: Option<TopicPattern>,
         settings: SubscriptionSettings,
-        first: Sequence,
+        places: Vec<(TopicId, Sequence)>,
     ) -> SubscriptionId {
         let id = SubscriptionId(self.next_subscription);
         self.next_subscription += 1;
-        let backlog = BacklogId(self.next_backlog);
-        self.next_backlog += 1;
-        if let Some(topic) = self.topics.get_mut(&topic_id) {
-            topic.subscriptions.push(id);
-        }
         let retry = request.retry.unwrap_or_else(|| "{}".to_owned());
         let row = SubscriptionRow {
             name: request.name.clone(),
-            topic: topic_id,
-            first,
+            pattern,
             created_at: self.now,
             settings,
             retry: retry.clone(),
             active_revision: 1,
             shadow: None,
-            backlog,
             paused: None,
         };
         let revision = self.standard.revision(retry, self.now);
-        let cursor = CursorRow::at(first);
         let mut commit = Commit::default();
         commit.put(Keyspace::Subscriptions, key::subscription(realm, id), row.encode());
         commit.put(Keyspace::Revisions, key::revision(realm, id, 1), revision.encode());
-        self.pending.push(commit);
-        self.save_counters();
-        let subscription = Subscription::new(realm, row, cursor, revision, 1, Window::empty(), self.now);
+        let subscription = Subscription::new(realm, row, CursorRow::new(), revision, 1, self.now);
         self.subscriptions.insert(id, subscription);
         self.subscription_names.insert((realm, request.name), id);
+        for (topic, first) in places {
+            self.read_from(realm, id, topic, first, &mut commit);
+        }
+        self.save_counters();
+        self.pending.push(commit);
         self.touch(id);
         id
     }
 
     fn change_subscription(&mut self, id: SubscriptionId, request: PutSubscription) -> Result<(), Refusal> {
         let unknown = || Refusal::SubscriptionNotFound(request.name.clone());
-        let subscription = self.subscriptions.get_mut(&id).ok_or_else(unknown)?;
-        let topic = self.topics.get(&subscription.row.topic).ok_or_else(unknown)?;
-        let topic = topic.row.name.clone();
-        if request.topic.is_some_and(|wanted| wanted != topic) {
-            return Err(Refusal::TopicDiffers { subscription: request.name, topic });
+        let subscription = self.subscriptions.get(&id).ok_or_else(unknown)?;
+        let reads = self.reads(subscription).ok_or_else(unknown)?;
+        if request.reads.is_some_and(|wanted| wanted != reads) {
+            return Err(Refusal::TopicDiffers { subscription: request.name, reads });
         }
         let settings = changed(request.change, &subscription.row.settings, request.replace)?;
-        settings.validate(&topic)?;
+        settings.validate(&reads)?;
         let retry = match (request.retry, request.replace) {
             (None, Replace::All) => "{}".to_owned(),
             (None, Replace::Named) => subscription.row.retry.clone(),
@@ -142,14 +137,17 @@ impl Engine {
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
         subscription.row.settings = settings;
         subscription.row.retry = retry;
-        // The delay may be another now.
-        subscription.fresh_at = None;
         // Fewer records may be kept from now on, or for a shorter time.
         subscription.trim_records_at = subscription.look_again(self.now).map(|_| self.now);
         let mut commit = Commit::default();
         let key = key::subscription(subscription.realm, id);
         commit.put(Keyspace::Subscriptions, key, subscription.row.encode());
         self.pending.push(commit);
+        for id in &subscription.backlogs {
+            // The delay may be another now.
+            self.backlogs.get_mut(id).into_iter().for_each(|backlog| backlog.fresh_at = None);
+            self.changed_backlogs.insert(*id);
+        }
         self.touch(id);
         Ok(())
     }
@@ -180,40 +178,40 @@ impl Engine {
     /// Its deliveries end with it; its waiting pulls are told.
     pub(super) fn delete_subscription(&mut self, realm: RealmId, name: &Name, reply: Reply<()>) {
         let id = or_refuse!(self, reply, self.subscription_id(realm, name));
+        let mut commit = Commit::default();
+        let backlogs = self.subscriptions.get(&id).map(|subscription| subscription.backlogs.clone());
+        for backlog in backlogs.into_iter().flatten() {
+            if let Some(backlog) = self.end_backlog(backlog, &mut commit) {
+                self.arm_trim(backlog.topic);
+            }
+            commit.split_into(&mut self.pending);
+        }
         self.subscription_names.remove(&(realm, name.clone()));
         let Some(mut subscription) = self.subscriptions.remove(&id) else { return };
         for waiter in subscription.waiters.drain(..) {
             waiter.answer(Err(Refusal::SubscriptionNotFound(name.clone())));
         }
-        for held in subscription.held.values_mut() {
-            self.nacks.stale(held.nack.take(), &mut self.answers);
-        }
         if let Some(wake) = subscription.wake {
             self.wakes.remove(&(wake, Owner::Subscription(id)));
         }
-        let topic: TopicId = subscription.row.topic;
-        if let Some(topic) = self.topics.get_mut(&topic) {
-            topic.subscriptions.retain(|other| *other != id);
-        }
-        let mut commit = Commit::default();
         commit.delete(Keyspace::Subscriptions, key::subscription(realm, id));
         commit.delete(Keyspace::Cursors, key::subscription(realm, id));
         self.doom(realm, Owner::Subscription(id), &mut commit);
-        self.doom(realm, Owner::Backlog(subscription.row.backlog), &mut commit);
         self.pending.push(commit);
-        self.arm_trim(topic);
         self.answer(reply, Ok(()));
     }
 
     pub(super) fn subscription_view(&self, id: SubscriptionId) -> Option<SubscriptionView> {
         let subscription = self.subscriptions.get(&id)?;
-        let topic = self.topics.get(&subscription.row.topic)?;
+        let alone = subscription.backlogs.first().filter(|_| subscription.row.pattern.is_none());
+        let position = alone.and_then(|id| self.backlogs.get(id)).map(|backlog| backlog.row.clone());
         Some(SubscriptionView {
             row: subscription.row.clone(),
-            topic: topic.row.name.clone(),
+            reads: self.reads(subscription)?,
+            topics: subscription.backlogs.len(),
+            position,
             cursor: subscription.cursor.clone(),
-            backlog: subscription.backlog(topic),
-            in_flight: subscription.leased,
+            counts: self.counts(id),
             revision: subscription.revision_view(),
         })
     }
@@ -226,7 +224,6 @@ impl Subscription {
         cursor: CursorRow,
         revision: RevisionRow,
         last_revision: u32,
-        due: Window,
         now: Timestamp,
     ) -> Self {
         let announced = row.active_revision;
@@ -238,21 +235,20 @@ impl Subscription {
             cursor,
             revision: Arc::new(revision),
             last_revision,
-            held: foldhash::HashMap::default(),
-            leased: 0,
+            backlogs: BTreeSet::new(),
+            active: BTreeSet::new(),
+            served: BacklogId(0),
+            held: 0,
             leases: BTreeSet::new(),
-            due,
             waiters: VecDeque::new(),
             load: LoadWindow::new(),
             faults: 0,
             shadow: None,
             recording: RecordedChunk::default(),
             trim_records_at: None,
-            turn: Turn::Due,
             announced,
             bucket,
             consumers: foldhash::HashMap::default(),
-            fresh_at: None,
             connected_until: Timestamp::default(),
             wake: None,
         }

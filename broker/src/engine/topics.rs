@@ -49,17 +49,17 @@ impl Engine {
             realm,
             row,
             head: HeadRow::empty(),
-            subscriptions: Vec::new(),
+            backlogs: Vec::new(),
             expiries: Window::empty(),
             trim_at: None,
             wake: None,
             forget_at: None,
             forgotten: None,
         };
-        self.save_counters();
         self.topics.insert(id, topic);
         self.topic_names.insert((realm, request.name.clone()), id);
         self.changed_topics.insert(id);
+        self.join_patterns(realm, &request.name, id);
         Ok(id)
     }
 
@@ -89,10 +89,8 @@ impl Engine {
 
     pub(super) fn delete_topic(&mut self, realm: RealmId, name: &Name, reply: Reply<()>) {
         let id = or_refuse!(self, reply, self.topic_id(realm, name));
-        if self.topics.get(&id).is_some_and(|topic| !topic.subscriptions.is_empty()) {
-            return self.answer(reply, Err(Refusal::TopicInUse(name.clone())));
-        }
         let mut commit = Commit::default();
+        or_refuse!(self, reply, self.leave_topic(id, &mut commit));
         commit.delete(Keyspace::Topics, key::topic(realm, id));
         commit.delete(Keyspace::Heads, key::topic(realm, id));
         self.doom(realm, Owner::Topic(id), &mut commit);
@@ -120,5 +118,5 @@ pub(super) fn behind(realm: RealmId, after: Option<&Name>) -> Names {
 }
 
 fn view(topic: &Topic) -> TopicView {
-    TopicView { row: topic.row.clone(), head: topic.head, subscriptions: topic.subscriptions.len() }
+    TopicView { row: topic.row.clone(), head: topic.head, subscriptions: topic.backlogs.len() }
 }

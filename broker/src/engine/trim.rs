@@ -1,12 +1,13 @@
-//! Retention: messages that no subscription needs any more, or that are too old, go, oldest first, away from the hot
+//! Retention: messages that no subscription needs any more, that are too old or too many, go, oldest first, away from the hot
 //! path.
 
 use std::ops::Range;
 
-use super::state::Stored;
+use super::backlog::{Place, Stored};
+use super::state::Subscription;
 use super::{Engine, STEP_ROWS, TRIM_EVERY};
 use crate::domain::delivery::{Delivery, State};
-use crate::domain::id::{Sequence, SubscriptionId, TopicId};
+use crate::domain::id::{BacklogId, Sequence, TopicId};
 use crate::domain::message::Message;
 use crate::domain::quota::Usage;
 use crate::domain::time::Timestamp;
@@ -26,41 +27,43 @@ impl Engine {
     /// Looks at a topic again once its messages may have served their time.
     pub(super) fn arm_trim(&mut self, id: TopicId) {
         let now = self.now;
-        if let Some(topic) = self.topics.get_mut(&id)
-            && topic.trim_at.is_none()
-            && topic.head.first < topic.head.next
-        {
+        let Some(topic) = self.topics.get_mut(&id) else { return };
+        let surplus = topic.surplus() > 0;
+        if topic.trim_at.is_none() && topic.head.first < topic.head.next {
             // The look itself finds when the oldest message has served its time.
             topic.trim_at = Some(now + TRIM_EVERY);
             self.wake_topic(id);
+        }
+        if surplus {
+            self.trim_soon(id);
         }
     }
 
     pub(super) fn trim(&mut self, id: TopicId) -> Result<(), StoreError> {
         self.apply()?;
         let Some(topic) = self.topics.get(&id) else { return Ok(()) };
-        let (realm, first, subscriptions) = (topic.realm, topic.head.first, topic.subscriptions.clone());
+        let (realm, first, backlogs) = (topic.realm, topic.head.first, topic.backlogs.clone());
         let mut needed = topic.head.next;
-        for subscription in &subscriptions {
-            needed = needed.min(self.lowest_needed(*subscription, first)?);
+        for backlog in &backlogs {
+            needed = needed.min(self.lowest_needed(*backlog, first)?);
         }
         let Served { messages, removed, again } = self.served(id, needed)?;
         for (sequence, message) in &messages {
-            // Too old for its topic, while some subscription has yet to settle it.
+            // It has to go, while some subscription has yet to settle it.
             if *sequence >= needed {
-                for subscription in &subscriptions {
-                    let open = self.subscriptions.get(subscription);
-                    if open.is_none_or(|it| it.held.is_empty() && it.cursor.delayed == 0) {
-                        continue;
+                for backlog in &backlogs {
+                    let open = self.backlogs.get(backlog);
+                    let open = open.filter(|it| !it.held.is_empty() || it.row.delayed > 0);
+                    if let Some(at) = open.map(|backlog| backlog.place(*sequence)) {
+                        self.retire(at, message)?;
                     }
-                    self.retire(*subscription, *sequence, message)?;
                 }
             }
         }
         let next = messages.last().map_or(first, |(sequence, _)| sequence + 1);
         let mut commit = Commit::default();
-        for subscription in subscriptions {
-            self.pass_trimmed(subscription, first..next, &mut commit)?;
+        for backlog in backlogs {
+            self.pass_trimmed(backlog, first..next, &mut commit)?;
         }
         let Some(topic) = self.topics.get_mut(&id) else { return Ok(()) };
         for (sequence, message) in messages {
@@ -79,24 +82,29 @@ impl Engine {
         Ok(())
     }
 
-    /// The oldest messages that have served their time: nobody needs them, or they are too old for their topic.
+    /// The oldest messages that have served their time: nobody needs them, or they are too old for their topic, or too
+    /// many.
     fn served(&self, id: TopicId, needed: Sequence) -> Result<Served, StoreError> {
         // When the oldest message left has served its time; later looks find the rest.
         let (messages, removed) = (Vec::new(), Usage::default());
         let mut served = Served { messages, removed, again: self.now + TRIM_EVERY };
         let Some(topic) = self.topics.get(&id) else { return Ok(served) };
         let (keep, max_age) = (topic.row.settings.keep_acked, topic.row.settings.max_age);
-        let end = if max_age.is_some() { topic.head.next } else { needed };
+        let mut surplus = topic.surplus();
+        let end = if max_age.is_some() || surplus > 0 { topic.head.next } else { needed };
         for read in self.messages_among(topic.realm, id, topic.head.first..end).take(STEP_ROWS) {
             let (sequence, message) = read?;
             let unneeded = (sequence < needed).then(|| message.published_at + keep);
             let too_old = max_age.map(|age| message.published_at + age);
-            let Some(goes_at) = unneeded.into_iter().chain(too_old).min() else { break };
+            let too_many = (surplus > 0).then_some(self.now);
+            let Some(goes_at) = [unneeded, too_old, too_many].into_iter().flatten().min() else { break };
             if goes_at > self.now {
                 served.again = served.again.max(goes_at);
                 break;
             }
-            served.removed.add(message.kept_bytes());
+            let bytes = message.kept_bytes();
+            served.removed.add(bytes);
+            surplus = surplus.saturating_sub(bytes);
             served.messages.push((sequence, Message { payload: bytes::Bytes::new(), ..message }));
         }
         if served.messages.len() == STEP_ROWS {
@@ -106,21 +114,15 @@ impl Engine {
     }
 
     /// A delivery ends as its message goes. One that was replayed has its own copy, and stays.
-    fn retire(
-        &mut self,
-        id: SubscriptionId,
-        sequence: Sequence,
-        message: &Message,
-    ) -> Result<(), StoreError> {
+    fn retire(&mut self, at: Place, message: &Message) -> Result<(), StoreError> {
         // The next of its key may be among those that are retired too.
-        self.apply_before_ends(id)?;
-        let key = self.key_of(id, message);
-        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
-        let at = subscription.place(id, sequence);
-        let (replays, stored) = match subscription.held.get(&sequence) {
+        self.apply_before_ends([at])?;
+        let key = self.key_of(at, message);
+        let Some(backlog) = self.backlogs.get(&at.backlog) else { return Ok(()) };
+        let (replays, stored) = match backlog.held.get(&at.sequence) {
             Some(held) => (held.delivery.replays, held.stored),
             None => {
-                let row = self.store.get(Keyspace::Delayed, &at.key(subscription.realm))?;
+                let row = self.store.get(Keyspace::Delayed, &at.key(backlog.realm))?;
                 let Some(delivery) = row.map(Delivery::decode).transpose()? else { return Ok(()) };
                 let State::Waiting { due_at } = delivery.state else { return Ok(()) };
                 (delivery.replays, Stored::Delayed { due_at })
@@ -129,67 +131,68 @@ impl Engine {
         if replays > 0 {
             return Ok(());
         }
-        if let Some(held) = subscription.let_go(sequence) {
+        if let Some(held) = self.let_go(at) {
             self.nacks.stale(held.nack, &mut self.answers);
         }
         let mut commit = Commit::default();
-        subscription.unstore(at, stored, key, &mut self.waiting, &mut commit);
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
+        backlog.unstore(at, stored, key, &mut self.waiting, &mut commit);
         self.unlock(at, key, &mut commit)?;
         self.pending.push(commit);
-        self.touch(id);
+        self.touch_at(at);
         Ok(())
     }
 
-    /// What is left on a subscription of messages that go: ends that were kept to be shown, and the way of its cursor.
+    /// What is left in a backlog of messages that go: ends that were kept to be shown, and the way of its cursor.
     fn pass_trimmed(
         &mut self,
-        id: SubscriptionId,
+        id: BacklogId,
         gone: Range<Sequence>,
         commit: &mut Commit,
     ) -> Result<(), StoreError> {
-        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Ok(()) };
-        let (realm, backlog, next) = (subscription.realm, subscription.row.backlog, subscription.cursor.next);
-        let range = |from| key::delivery(realm, backlog, from)..key::delivery(realm, backlog, gone.end);
+        let Some(backlog) = self.backlogs.get_mut(&id) else { return Ok(()) };
+        let (realm, next) = (backlog.realm, backlog.row.next);
+        let range = |from| key::delivery(realm, id, from)..key::delivery(realm, id, gone.end);
         for row in self.store.scan(Keyspace::Settled, range(gone.start)) {
             let (key, _) = row?;
             if key::read_sequence(&key).is_some_and(|sequence| sequence >= next) {
-                subscription.cursor.ahead = subscription.cursor.ahead.saturating_sub(1);
+                backlog.row.ahead = backlog.row.ahead.saturating_sub(1);
             }
             commit.delete(Keyspace::Settled, key.to_vec());
             commit.split_into(&mut self.pending);
         }
-        if next >= gone.end || subscription.is_live() {
+        self.changed_backlogs.insert(id);
+        if next >= gone.end || self.subscriptions.get(&backlog.subscription).is_none_or(Subscription::is_live)
+        {
             return Ok(());
         }
         // Replayed ones stay, behind the cursor from now on.
-        let held = subscription.held.iter().filter(|(sequence, _)| (next..gone.end).contains(sequence));
+        let held = backlog.held.iter().filter(|(sequence, _)| (next..gone.end).contains(sequence));
         let mut kept = held.filter(|(_, held)| held.stored == Stored::Leased).count() as u64;
         for row in self.store.scan(Keyspace::Delayed, range(next)) {
             let (_, value) = row?;
             kept += u64::from(Delivery::decode(value)?.replays > 0);
         }
-        subscription.cursor.ahead = subscription.cursor.ahead.saturating_sub(kept);
-        subscription.cursor.next = gone.end;
-        self.changed_subscriptions.insert(id);
+        backlog.row.ahead = backlog.row.ahead.saturating_sub(kept);
+        backlog.row.next = gone.end;
         Ok(())
     }
 
-    /// Every message below it has ended on this subscription. `first` is where the topic begins: rows before it
+    /// Every message below it has ended in this backlog. `first` is where the topic begins: rows before it
     /// were deleted, and a scan must not walk over what is left of them.
-    fn lowest_needed(&self, id: SubscriptionId, first: Sequence) -> Result<Sequence, StoreError> {
-        let Some(subscription) = self.subscriptions.get(&id) else { return Ok(Sequence::MAX) };
-        if subscription.is_live() {
+    fn lowest_needed(&self, id: BacklogId, first: Sequence) -> Result<Sequence, StoreError> {
+        let Some(backlog) = self.backlogs.get(&id) else { return Ok(Sequence::MAX) };
+        if self.subscriptions.get(&backlog.subscription).is_none_or(Subscription::is_live) {
             return Ok(Sequence::MAX);
         }
-        let mut lowest = subscription.cursor.next;
+        let mut lowest = backlog.row.next;
         // A replayed delivery has its own copy of the message.
-        let held = subscription.held.iter().filter(|(_, held)| held.delivery.replays == 0);
+        let held = backlog.held.iter().filter(|(_, held)| held.delivery.replays == 0);
         if let Some(held) = held.map(|(sequence, _)| *sequence).min() {
             lowest = lowest.min(held);
         }
-        if subscription.cursor.delayed > 0 {
-            let (realm, backlog) = (subscription.realm, subscription.row.backlog);
-            let range = key::delivery(realm, backlog, first)..key::delivery(realm, backlog, lowest);
+        if backlog.row.delayed > 0 {
+            let range = key::delivery(backlog.realm, id, first)..key::delivery(backlog.realm, id, lowest);
             if let Some(row) = self.store.scan(Keyspace::Delayed, range).next() {
                 lowest = key::read_sequence(&row?.0).map_or(lowest, |sequence| lowest.min(sequence));
             }

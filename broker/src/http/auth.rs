@@ -25,6 +25,7 @@ use crate::domain::access::{Credential, Patterns, Rate, Scope, TokenId};
 use crate::domain::audit::{Action, AuditEntry};
 use crate::domain::id::RealmId;
 use crate::domain::name::Name;
+use crate::domain::pattern::TopicPattern;
 use crate::engine::Refusal;
 use crate::store::row::TokenRow;
 
@@ -134,6 +135,21 @@ impl Caller {
     pub(super) fn topic(&self, text: &str) -> Result<Name, Problem> {
         let name = name("topic", text)?;
         if self.topics().allow(&name) { Ok(name) } else { Err(Refusal::TopicNotFound(name).into()) }
+    }
+
+    /// A pattern of topics, all of which it may read.
+    ///
+    /// # Errors
+    /// [`ErrorCode::InvalidName`], [`ErrorCode::Forbidden`].
+    pub(super) fn topics_like(&self, text: &str) -> Result<TopicPattern, Problem> {
+        let pattern = TopicPattern::parse(text);
+        let pattern = pattern
+            .map_err(|error| Problem::new(ErrorCode::InvalidName, format!("topic_pattern: {error}")))?;
+        if self.topics().allow_all(pattern.stem()) {
+            return Ok(pattern);
+        }
+        let detail = "topic_pattern: it takes topics that this token may not read";
+        Err(Problem::new(ErrorCode::Forbidden, detail))
     }
 
     /// The name of a subscription that may exist for it.

@@ -12,7 +12,7 @@ use super::shape::{ListBody, MessageBody, PayloadAs, message_body};
 use super::wire::moment;
 use super::{App, ErrorCode, Problem};
 use crate::domain::audit::Action;
-use crate::domain::id::Sequence;
+use crate::domain::id::{MessageId, Sequence};
 use crate::domain::settings::Start;
 use crate::engine::{Browse, Command, Peek};
 
@@ -75,7 +75,7 @@ pub(super) async fn browse(
     Ok(format.ok(&ListBody { items, next }))
 }
 
-/// What a subscription has yet to settle, and how each stands, in the order of its topic.
+/// What a subscription has yet to settle, and how each stands, topic by topic in the order of each.
 pub(super) async fn peek(
     State(app): State<App>,
     caller: May<need::Inspect>,
@@ -83,7 +83,7 @@ pub(super) async fn peek(
     Asked(query): Asked<PeekQuery>,
     format: Format,
 ) -> Result<Response, Problem> {
-    let page = page(query.limit, query.cursor.as_deref(), |text| text.parse().ok())?;
+    let page = page(query.limit, query.cursor.as_deref(), |text| MessageId::parse(text).ok())?;
     let request = Peek { subscription: caller.subscription(&subscription)?, page };
     let payload_as = caller.shown(query.payload_as);
     let entry =

@@ -10,7 +10,8 @@ use super::subscriptions::{WireStart, answer};
 use super::{App, ErrorCode, Problem};
 use crate::domain::audit::Action;
 use crate::domain::limits::MAX_PAUSE_REASON_BYTES;
-use crate::engine::{Command, Pause, Seek, Sought};
+use crate::domain::name::Name;
+use crate::engine::{Command, Pause, Purge, Seek, Sought};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,6 +24,13 @@ pub(super) struct PauseBody {
 #[serde(deny_unknown_fields)]
 pub(super) struct SeekBody {
     to: WireStart,
+    topic: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PurgeBody {
+    topic: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -31,7 +39,8 @@ pub(super) struct Nothing {}
 
 #[derive(Serialize)]
 struct SoughtAnswer {
-    next_sequence: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_sequence: Option<u64>,
     ended: u64,
 }
 
@@ -74,8 +83,9 @@ pub(super) async fn seek(
     format: Format,
     Given(body): Given<SeekBody>,
 ) -> Result<Response, Problem> {
-    let request = Seek { subscription: caller.subscription(&subscription)?, to: body.to.check("to")? };
-    let entry = caller.does(Action::SubscriptionSeek, &request.subscription);
+    let topic = body.topic.as_deref().map(|topic| caller.topic(topic)).transpose()?;
+    let request = Seek { subscription: caller.subscription(&subscription)?, topic, to: body.to.check("to")? };
+    let entry = caller.does(Action::SubscriptionSeek, &request.subscription).with(on(request.topic.as_ref()));
     let sought = app.broker.audited(entry, |reply| Command::Seek(caller.realm, request, reply)).await?;
     Ok(format.ok(&SoughtAnswer::from(sought)))
 }
@@ -85,12 +95,19 @@ pub(super) async fn purge(
     caller: May<need::Topics>,
     Path(subscription): Path<String>,
     format: Format,
-    Given(Nothing {}): Given<Nothing>,
+    Given(body): Given<PurgeBody>,
 ) -> Result<Response, Problem> {
-    let name = caller.subscription(&subscription)?;
-    let entry = caller.does(Action::SubscriptionPurge, &name);
-    let sought = app.broker.audited(entry, |reply| Command::Purge(caller.realm, name, reply)).await?;
+    let topic = body.topic.as_deref().map(|topic| caller.topic(topic)).transpose()?;
+    let request = Purge { subscription: caller.subscription(&subscription)?, topic };
+    let entry =
+        caller.does(Action::SubscriptionPurge, &request.subscription).with(on(request.topic.as_ref()));
+    let sought = app.broker.audited(entry, |reply| Command::Purge(caller.realm, request, reply)).await?;
     Ok(format.ok(&SoughtAnswer::from(sought)))
+}
+
+/// What the audit log says of a deed on one topic alone.
+fn on(topic: Option<&Name>) -> String {
+    topic.map_or_else(String::new, |topic| format!("on topic {topic}"))
 }
 
 impl From<Sought> for SoughtAnswer {

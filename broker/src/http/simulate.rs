@@ -19,7 +19,7 @@ use crate::domain::context::{ContextMessage, Load};
 use crate::domain::id::{MessageId, TopicId};
 use crate::domain::limits::MAX_CLASS_BYTES;
 use crate::domain::name::Name;
-use crate::domain::settings::SubscriptionSettings;
+use crate::domain::settings::{Reads, SubscriptionSettings};
 use crate::domain::time::Timestamp;
 use crate::engine::{Command, NewMessage, Refusal, SubscriptionView};
 use crate::lab::simulate::{MAX_STEPS, Schedule, Step, simulate as play};
@@ -169,7 +169,11 @@ pub(super) async fn simulate(
     let scenario = scenario(&asked)?;
     let seeds = seeds(&asked)?;
     let ready = candidate.ready(&app, &caller, &view.row.name).await?;
-    let rules = Rules::of(view.row.name.clone(), view.topic.clone(), &view.row.settings);
+    let topic = match view.reads {
+        Reads::Topic(topic) => topic,
+        Reads::Topics(pattern) => pattern.example().clone(),
+    };
+    let rules = Rules::of(view.row.name.clone(), topic, &view.row.settings);
     let first = asked.seed.unwrap_or(SEED);
     let mut played = Played::default();
     for n in 0..seeds {

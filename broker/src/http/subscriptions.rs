@@ -17,13 +17,14 @@ use crate::domain::audit::Action;
 use crate::domain::circuit::Circuit;
 use crate::domain::filter::Filter;
 use crate::domain::name::Name;
-use crate::domain::settings::{Mode, Ordering, Start};
+use crate::domain::settings::{Mode, Ordering, Reads, Start};
 use crate::engine::{Command, PutSubscription, Replace, SubscriptionChange, SubscriptionView};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SubscriptionBody {
     topic: Option<String>,
+    topic_pattern: Option<String>,
     mode: Option<String>,
     start: Option<WireStart>,
     lease: Option<GivenDuration>,
@@ -84,7 +85,11 @@ enum ShownStart {
 #[derive(Serialize)]
 pub(super) struct SubscriptionAnswer {
     name: String,
-    topic: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topic: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topic_pattern: Option<String>,
+    topics: usize,
     mode: &'static str,
     start: ShownStart,
     lease: WireDuration,
@@ -139,8 +144,9 @@ pub(super) async fn put(
     format: Format,
     Given(body): Given<SubscriptionBody>,
 ) -> Result<Response, Problem> {
-    if body.topic.is_none() {
-        return Err(Problem::new(ErrorCode::InvalidBody, "topic: say which topic it reads"));
+    if body.topic.is_some() == body.topic_pattern.is_some() {
+        let detail = "say which topic it reads, as topic, or which ones, as topic_pattern";
+        return Err(Problem::new(ErrorCode::InvalidBody, detail));
     }
     store(&app, &caller, &subscription, body, Replace::All, format).await
 }
@@ -153,8 +159,10 @@ pub(super) async fn patch(
     Given(body): Given<SubscriptionBody>,
 ) -> Result<Response, Problem> {
     let fixed = [body.mode.is_some(), body.ordering.is_some(), body.filter.is_some()];
-    if body.topic.is_some() || body.start.is_some() || fixed.contains(&true) {
-        let detail = "topic, start, mode, ordering and filter are fixed when a subscription is created";
+    let reads = body.topic.is_some() || body.topic_pattern.is_some();
+    if reads || body.start.is_some() || fixed.contains(&true) {
+        let detail =
+            "topic, topic_pattern, start, mode, ordering and filter are fixed when a subscription is created";
         return Err(Problem::new(ErrorCode::InvalidBody, detail));
     }
     store(&app, &caller, &subscription, body, Replace::Named, format).await
@@ -176,9 +184,14 @@ async fn store(
         Some(given) => Some(check_standard(app, given).await?),
         None => None,
     };
+    let reads = match (&body.topic, &body.topic_pattern) {
+        (Some(topic), _) => Some(Reads::Topic(caller.topic(topic)?)),
+        (None, Some(pattern)) => Some(Reads::Topics(caller.topics_like(pattern)?)),
+        (None, None) => None,
+    };
     let request = PutSubscription {
         name: caller.subscription(subscription)?,
-        topic: body.topic.as_deref().map(|topic| caller.topic(topic)).transpose()?,
+        reads,
         change: change(caller, &body)?,
         replace,
         retry,
@@ -275,9 +288,15 @@ pub(super) fn answer(view: SubscriptionView, format: Format) -> SubscriptionAnsw
         reason: paused.reason,
         by: paused.by,
     });
+    let (topic, topic_pattern) = match view.reads {
+        Reads::Topic(topic) => (Some(topic.to_string()), None),
+        Reads::Topics(pattern) => (None, Some(pattern.to_string())),
+    };
     SubscriptionAnswer {
         name: view.row.name.to_string(),
-        topic: view.topic.to_string(),
+        topic,
+        topic_pattern,
+        topics: view.topics,
         mode: settings.mode.as_str(),
         start: match settings.start {
             Start::Earliest => ShownStart::Earliest,
@@ -306,10 +325,10 @@ pub(super) fn answer(view: SubscriptionView, format: Format) -> SubscriptionAnsw
         paused,
         created_at: WireTime(view.row.created_at),
         policy: revision_answer(view.revision, format),
-        backlog: view.backlog,
-        in_flight: view.in_flight,
-        delayed: view.cursor.delayed,
-        dead_letters: view.cursor.dead,
+        backlog: view.counts.backlog,
+        in_flight: view.counts.in_flight,
+        delayed: view.counts.delayed,
+        dead_letters: view.counts.dead,
         circuit: match view.cursor.circuit {
             Circuit::Closed => CircuitAnswer::Closed,
             Circuit::Open { until, probes, reason } => {

@@ -24,6 +24,7 @@ pub(super) struct TopicBody {
     max_message_bytes: Option<usize>,
     ttl: Option<GivenDuration>,
     max_age: Option<GivenDuration>,
+    retain_bytes: Option<u64>,
     dedup_window: Option<GivenDuration>,
     max_messages: Option<u64>,
     max_bytes: Option<u64>,
@@ -39,6 +40,8 @@ pub(super) struct TopicAnswer {
     ttl: Option<WireDuration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_age: Option<WireDuration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retain_bytes: Option<u64>,
     dedup_window: WireDuration,
     max_messages: Option<u64>,
     max_bytes: Option<u64>,
@@ -68,6 +71,7 @@ pub(super) async fn put(
         max_message_bytes: body.max_message_bytes.unwrap_or(default.max_message_bytes),
         ttl: optional(body.ttl.as_ref(), "ttl")?,
         max_age: optional(body.max_age.as_ref(), "max_age")?,
+        retain_bytes: body.retain_bytes,
         dedup_window: optional(body.dedup_window.as_ref(), "dedup_window")?.unwrap_or(default.dedup_window),
         quota: Quota { max_messages: body.max_messages, max_bytes: body.max_bytes },
         schema,
@@ -132,6 +136,7 @@ fn answer(view: TopicView) -> TopicAnswer {
         max_message_bytes: view.row.settings.max_message_bytes,
         ttl: view.row.settings.ttl.map(WireDuration),
         max_age: view.row.settings.max_age.map(WireDuration),
+        retain_bytes: view.row.settings.retain_bytes,
         dedup_window: WireDuration(view.row.settings.dedup_window),
         max_messages: quota.max_messages,
         max_bytes: quota.max_bytes,

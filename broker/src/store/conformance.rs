@@ -14,7 +14,7 @@ use super::commit::tests::any_commit;
 use super::durable::{Durable, Options};
 use super::simulated::{Disk, Simulated};
 use super::{Commit, Keyspace, Store, StoreError, key};
-use crate::domain::id::{RealmId, SubscriptionId};
+use crate::domain::id::{DeadLetterId, RealmId, SubscriptionId, TopicId};
 
 /// Where a store keeps its rows between two openings.
 trait Place {
@@ -234,10 +234,13 @@ fn a_scan_of_a_prefix_gives_its_rows_alone<P: Place>() {
     let mut store = place.open();
     let owners = [0, 0xfe, 0xff, 0x100, 0xffff_fffe, u32::MAX].map(SubscriptionId);
     let realms = [0, 1, u32::MAX].map(RealmId);
+    let row = |realm, subscription, sequence| {
+        key::dead_letter(realm, DeadLetterId { subscription, topic: TopicId(7), sequence })
+    };
     let mut commit = Commit::default();
     for (realm, owner) in realms.iter().flat_map(|realm| owners.map(|owner| (*realm, owner))) {
         for sequence in [0, 1, u64::MAX] {
-            commit.put(Keyspace::Leased, key::dead_letter(realm, owner, sequence), "");
+            commit.put(Keyspace::Leased, row(realm, owner, sequence), "");
         }
     }
     store.apply(&[commit]).expect("applied");
@@ -245,7 +248,7 @@ fn a_scan_of_a_prefix_gives_its_rows_alone<P: Place>() {
         let rows = collect(store.scan(Keyspace::Leased, key::prefixed(key::realm(realm))));
         assert_eq!(rows.len(), owners.len() * 3);
         for owner in owners {
-            let expected = [0, 1, u64::MAX].map(|sequence| key::dead_letter(realm, owner, sequence));
+            let expected = [0, 1, u64::MAX].map(|sequence| row(realm, owner, sequence));
             let range = key::prefixed(key::subscription(realm, owner));
             let found = collect(store.scan(Keyspace::Leased, range)).into_iter().map(|(key, _)| key);
             assert_eq!(found.collect::<Vec<_>>(), expected);

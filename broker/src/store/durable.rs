@@ -24,7 +24,7 @@ use super::commit::MAX_COMMIT_BYTES;
 use super::{Commit, Keyspace, Rows, Store, StoreError};
 
 /// What the folder holds. Another number is another layout, which this build cannot read.
-pub const FORMAT: u32 = 4;
+pub const FORMAT: u32 = 5;
 
 /// The keyspace of the store itself, beside those of [`Keyspace`].
 const STEPS: &str = "steps";
@@ -235,9 +235,8 @@ fn tuning(keyspace: Keyspace) -> KeyspaceCreateOptions {
                 .max_memtable_size(32 * MIB)
                 .data_block_compression_policy(CompressionPolicy::disabled())
         }
-        Meta | Realms | Topics | Heads | Subscriptions | Cursors | Revisions | Doomed | Tokens | Audit => {
-            small()
-        }
+        Meta | Realms | Topics | Heads | Subscriptions | Cursors | Backlogs | Revisions | Doomed | Tokens
+        | Audit => small(),
     }
 }
 

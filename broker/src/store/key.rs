@@ -9,7 +9,8 @@
 //! topics         realm u32 | topic u32                    name and settings
 //! heads          realm u32 | topic u32                    next sequence and how far it is trimmed
 //! subscriptions  realm u32 | subscription u32             name, topic and settings
-//! cursors        realm u32 | subscription u32             next sequence to lease, row counts, circuit
+//! cursors        realm u32 | subscription u32             its circuit and counts
+//! backlogs       realm u32 | subscription u32 | topic u32 which backlog it has there, next sequence to lease, row counts
 //! revisions      realm u32 | subscription u32 | u32       one revision of its policy
 //! modules        realm u32 | digest 32 | chunk u16        a policy module, in pieces that fit a commit
 //! messages       realm u32 | topic u32 | sequence u64     a message
@@ -19,7 +20,7 @@
 //! due            realm u32 | backlog u32 | at u64 | seq u64   nothing; when a delayed one is due
 //! settled        realm u32 | backlog u32 | seq u64        the end of a delivery that has a history
 //! recorded       realm u32 | subscription u32 | number u64  failures that were decided, in a row those of one turn
-//! dead_letters   realm u32 | subscription u32 | seq u64   a delivery given up on, with its message
+//! dead_letters   realm u32 | subscription u32 | topic u32 | seq u64   a delivery given up on, with its message
 //! replayed       realm u32 | backlog u32 | seq u64        a replayed delivery's own copy of its message
 //! doomed         realm u32 | kind u8 | id u32             nothing; what was deleted and has rows left
 //! locks          realm u32 | backlog u32 | key hash 16    the sequence of the delivery that holds up its key
@@ -36,7 +37,7 @@ use std::ops::Range;
 use crate::domain::access::TokenId;
 use crate::domain::dedup::Fingerprint;
 use crate::domain::digest::Digest;
-use crate::domain::id::{BacklogId, RealmId, Sequence, SubscriptionId, TopicId};
+use crate::domain::id::{BacklogId, DeadLetterId, RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::time::Timestamp;
 
 /// A family of rows.
@@ -68,11 +69,12 @@ pub enum Keyspace {
     DedupTimes,
     Tokens,
     Audit,
+    Backlogs,
 }
 
 impl Keyspace {
     /// Every keyspace; the place in this list is its number in an encoded commit.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Meta,
         Self::Realms,
         Self::Topics,
@@ -98,6 +100,7 @@ impl Keyspace {
         Self::DedupTimes,
         Self::Tokens,
         Self::Audit,
+        Self::Backlogs,
     ];
 
     /// Its name on disk.
@@ -128,6 +131,7 @@ impl Keyspace {
             Self::DedupTimes => "dedup_times",
             Self::Tokens => "tokens",
             Self::Audit => "audit",
+            Self::Backlogs => "backlogs",
         }
     }
 }
@@ -212,9 +216,14 @@ pub fn backlog(realm: RealmId, backlog: BacklogId) -> Vec<u8> {
     Key::new(realm).u32(backlog.0).0
 }
 
+/// `backlogs`.
+pub fn backlog_of(realm: RealmId, subscription: SubscriptionId, topic: TopicId) -> Vec<u8> {
+    Key::new(realm).u32(subscription.0).u32(topic.0).0
+}
+
 /// `dead_letters`.
-pub fn dead_letter(realm: RealmId, subscription: SubscriptionId, sequence: Sequence) -> Vec<u8> {
-    Key::new(realm).u32(subscription.0).u64(sequence).0
+pub fn dead_letter(realm: RealmId, id: DeadLetterId) -> Vec<u8> {
+    Key::new(realm).u32(id.subscription.0).u32(id.topic.0).u64(id.sequence).0
 }
 
 /// `recorded`: the first of the row's records has this number.
@@ -344,6 +353,12 @@ pub fn read_owner(key: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes))
 }
 
+/// The topic in a key of `backlogs` or `dead_letters`.
+pub fn read_topic(key: &[u8]) -> Option<TopicId> {
+    let bytes = key.get(8..12)?.first_chunk()?;
+    Some(TopicId(u32::from_be_bytes(*bytes)))
+}
+
 /// The realm that begins a key.
 pub fn read_realm(key: &[u8]) -> Option<RealmId> {
     key.first_chunk().map(|bytes| RealmId(u32::from_be_bytes(*bytes)))
@@ -378,11 +393,16 @@ mod tests {
 
     #[test]
     fn a_prefix_holds_its_own_keys_alone() {
+        let dead = |realm, subscription, sequence| {
+            let id = DeadLetterId { subscription: SubscriptionId(subscription), topic: TopicId(7), sequence };
+            dead_letter(realm, id)
+        };
         let range = prefixed(subscription(REALM, SubscriptionId(0x01ff)));
-        assert!(range.contains(&dead_letter(REALM, SubscriptionId(0x01ff), u64::MAX)));
-        assert!(!range.contains(&dead_letter(REALM, SubscriptionId(0x0200), 0)));
-        assert!(!range.contains(&dead_letter(REALM, SubscriptionId(0x01fe), u64::MAX)));
+        assert!(range.contains(&dead(REALM, 0x01ff, u64::MAX)));
+        assert!(!range.contains(&dead(REALM, 0x0200, 0)));
+        assert!(!range.contains(&dead(REALM, 0x01fe, u64::MAX)));
+        assert_eq!(read_topic(&dead(REALM, 1, 2)), Some(TopicId(7)));
         let last = prefixed(vec![u8::MAX; 4]);
-        assert!(last.contains(&dead_letter(RealmId(u32::MAX), SubscriptionId(0), 0)));
+        assert!(last.contains(&dead(RealmId(u32::MAX), 0, 0)));
     }
 }

@@ -1,12 +1,13 @@
-//! Rows of `topics`, `heads`, `subscriptions`, `cursors` and `revisions`.
+//! Rows of `topics`, `heads`, `subscriptions`, `cursors`, `backlogs` and `revisions`.
 
 use super::delivery::name;
 use super::{Damaged, Reader, Row, Writer};
 use crate::domain::circuit::Circuit;
 use crate::domain::digest::Digest;
 use crate::domain::filter::Filter;
-use crate::domain::id::{BacklogId, Sequence, TopicId};
+use crate::domain::id::{BacklogId, Sequence};
 use crate::domain::name::Name;
+use crate::domain::pattern::TopicPattern;
 use crate::domain::quota::{Quota, Usage};
 use crate::domain::settings::{Mode, Ordering, Schema, Start, SubscriptionSettings, TopicSettings};
 use crate::domain::time::Timestamp;
@@ -52,10 +53,8 @@ impl HeadRow {
 pub struct SubscriptionRow {
     /// Its name.
     pub name: Name,
-    /// What it reads.
-    pub topic: TopicId,
-    /// The first message that it gets.
-    pub first: Sequence,
+    /// The topics that it reads; `None` for the one that it has a backlog of.
+    pub pattern: Option<TopicPattern>,
     /// When it was created.
     pub created_at: Timestamp,
     /// Its settings.
@@ -66,8 +65,6 @@ pub struct SubscriptionRow {
     pub active_revision: u32,
     /// A policy that is asked beside it, and whose answers are only counted.
     pub shadow: Option<RevisionRow>,
-    /// Where the rows of its deliveries are.
-    pub backlog: BacklogId,
     /// An operator stopped its deliveries.
     pub paused: Option<Paused>,
 }
@@ -83,18 +80,9 @@ pub struct Paused {
     pub by: String,
 }
 
-/// How far a subscription has come.
+/// What a subscription did so far.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CursorRow {
-    /// The lowest sequence it never leased.
-    pub next: Sequence,
-    /// Rows in `delayed` that wait for another attempt.
-    pub delayed: u64,
-    /// Messages at or above `next` with a row in `leased`, `delayed` or `settled`, each in one of them: what the cursor
-    /// has to look out for.
-    pub ahead: u64,
-    /// Rows in `dead_letters`.
-    pub dead: u64,
     /// Whether its deliveries flow.
     pub circuit: Circuit,
     /// The number of the next recorded failure.
@@ -108,19 +96,40 @@ pub struct CursorRow {
 }
 
 impl CursorRow {
-    /// That of a subscription which has not moved yet.
-    pub const fn at(next: Sequence) -> Self {
-        Self {
-            next,
-            delayed: 0,
-            ahead: 0,
-            dead: 0,
-            circuit: Circuit::Closed,
-            recorded: 1,
-            recorded_from: 1,
-            decisions: 0,
-            faults: 0,
-        }
+    /// That of a subscription which has done nothing yet.
+    pub const fn new() -> Self {
+        Self { circuit: Circuit::Closed, recorded: 1, recorded_from: 1, decisions: 0, faults: 0 }
+    }
+}
+
+impl Default for CursorRow {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// How far a subscription has come on one topic.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BacklogRow {
+    /// Where the rows of its deliveries are.
+    pub id: BacklogId,
+    /// The first message that it gets.
+    pub first: Sequence,
+    /// The lowest sequence it never leased.
+    pub next: Sequence,
+    /// Rows in `delayed` that wait for another attempt.
+    pub delayed: u64,
+    /// Messages at or above `next` with a row in `leased`, `delayed` or `settled`, each in one of them: what the cursor
+    /// has to look out for.
+    pub ahead: u64,
+    /// Rows in `dead_letters`.
+    pub dead: u64,
+}
+
+impl BacklogRow {
+    /// That of a backlog which begins at `first` and has not moved yet.
+    pub const fn at(id: BacklogId, first: Sequence) -> Self {
+        Self { id, first, next: first, delayed: 0, ahead: 0, dead: 0 }
     }
 }
 
@@ -159,6 +168,7 @@ impl Row for TopicRow {
         out.u64(self.settings.max_message_bytes as u64);
         out.option(self.settings.ttl, Writer::duration);
         out.option(self.settings.max_age, Writer::duration);
+        out.option(self.settings.retain_bytes, Writer::u64);
         out.duration(self.settings.dedup_window);
         out.option(self.settings.quota.max_messages, Writer::u64);
         out.option(self.settings.quota.max_bytes, Writer::u64);
@@ -174,6 +184,7 @@ impl Row for TopicRow {
                 max_message_bytes: usize::try_from(from.u64()?).map_err(|_| Damaged)?,
                 ttl: from.option(Reader::duration)?,
                 max_age: from.option(Reader::duration)?,
+                retain_bytes: from.option(Reader::u64)?,
                 dedup_window: from.duration()?,
                 quota: Quota {
                     max_messages: from.option(Reader::u64)?,
@@ -205,14 +216,12 @@ impl Row for HeadRow {
 impl Row for SubscriptionRow {
     fn write(&self, out: &mut Writer) {
         out.text(self.name.as_str());
-        out.u32(self.topic.0);
-        out.u64(self.first);
+        out.option(self.pattern.as_ref(), |out, pattern| out.text(pattern.as_str()));
         out.time(self.created_at);
         self.settings.write(out);
         out.text(&self.retry);
         out.u32(self.active_revision);
         out.option(self.shadow.as_ref(), |out, shadow| shadow.write(out));
-        out.u32(self.backlog.0);
         out.option(self.paused.as_ref(), |out, paused| {
             out.time(paused.at);
             out.text(&paused.reason);
@@ -223,14 +232,16 @@ impl Row for SubscriptionRow {
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
         Ok(Self {
             name: name(from)?,
-            topic: TopicId(from.u32()?),
-            first: from.u64()?,
+            pattern: from
+                .option(Reader::text)?
+                .map(|text| TopicPattern::parse(&text))
+                .transpose()
+                .map_err(|_| Damaged)?,
             created_at: from.time()?,
             settings: SubscriptionSettings::read(from)?,
             retry: from.text()?,
             active_revision: from.u32()?,
             shadow: from.option(RevisionRow::read)?,
-            backlog: BacklogId(from.u32()?),
             paused: from
                 .option(|from| Ok(Paused { at: from.time()?, reason: from.text()?, by: from.text()? }))?,
         })
@@ -324,10 +335,6 @@ impl Row for SubscriptionSettings {
 
 impl Row for CursorRow {
     fn write(&self, out: &mut Writer) {
-        out.u64(self.next);
-        out.u64(self.delayed);
-        out.u64(self.ahead);
-        out.u64(self.dead);
         match &self.circuit {
             Circuit::Closed => out.u8(0),
             Circuit::Open { until, probes, reason } => {
@@ -350,10 +357,6 @@ impl Row for CursorRow {
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
         Ok(Self {
-            next: from.u64()?,
-            delayed: from.u64()?,
-            ahead: from.u64()?,
-            dead: from.u64()?,
             circuit: match from.u8()? {
                 0 => Circuit::Closed,
                 1 => Circuit::Open { until: from.time()?, probes: from.u32()?, reason: from.text()? },
@@ -364,6 +367,26 @@ impl Row for CursorRow {
             recorded_from: from.u64()?,
             decisions: from.u64()?,
             faults: from.u64()?,
+        })
+    }
+}
+
+impl Row for BacklogRow {
+    fn write(&self, out: &mut Writer) {
+        out.u32(self.id.0);
+        for count in [self.first, self.next, self.delayed, self.ahead, self.dead] {
+            out.u64(count);
+        }
+    }
+
+    fn read(from: &mut Reader) -> Result<Self, Damaged> {
+        Ok(Self {
+            id: BacklogId(from.u32()?),
+            first: from.u64()?,
+            next: from.u64()?,
+            delayed: from.u64()?,
+            ahead: from.u64()?,
+            dead: from.u64()?,
         })
     }
 }
@@ -421,8 +444,14 @@ mod tests {
         let second = Some(std::time::Duration::from_secs(1));
         let quota = Quota { max_messages: Some(1), max_bytes: Some(u64::MAX) };
         let schema = Some(Schema::new("{}"));
-        let settings =
-            TopicSettings { ttl: second, max_age: second, quota, schema, ..TopicSettings::default() };
+        let settings = TopicSettings {
+            ttl: second,
+            max_age: second,
+            retain_bytes: Some(7),
+            quota,
+            schema,
+            ..TopicSettings::default()
+        };
         reads_back(&TopicRow { name: name.clone(), created_at: at, settings });
         reads_back(&HeadRow { next: u64::MAX, first: 1, bytes: 2, incoming: 3 });
         reads_back(&HeadRow::empty());
@@ -443,17 +472,17 @@ mod tests {
         reads_back(&revision);
         let row = SubscriptionRow {
             name: name.clone(),
-            topic: TopicId(4),
-            first: 12,
+            pattern: None,
             created_at: at,
             settings: SubscriptionSettings { forward_to: vec![name], ..SubscriptionSettings::default() },
             retry: "{}".to_owned(),
             active_revision: 1,
             shadow: Some(revision),
-            backlog: BacklogId(5),
             paused: Some(Paused { at, reason: "deploy".to_owned(), by: "operator".to_owned() }),
         };
         reads_back(&row);
+        let pattern = Some(TopicPattern::parse("orders.*").expect("a pattern"));
+        reads_back(&SubscriptionRow { pattern, ..row.clone() });
         let filter = Filter::parse("tenant = acme").expect("a filter");
         let starts = [Start::Earliest, Start::Latest, Start::Sequence(7), Start::Time(at)];
         let modes = [Mode::Acked, Mode::AutoAcked, Mode::Live, Mode::Acked];
@@ -472,9 +501,16 @@ mod tests {
             Circuit::Open { until: Timestamp::MAX, probes: 1, reason: reason() },
             Circuit::HalfOpen { since: Timestamp::from_millis(4), probes: 3, reason: reason() },
         ] {
-            let mut row = CursorRow { delayed: 1, ahead: 2, dead: 3, circuit, ..CursorRow::at(9) };
+            let mut row = CursorRow { circuit, ..CursorRow::new() };
             (row.recorded, row.recorded_from, row.decisions, row.faults) = (9, 8, 7, 6);
             reads_back(&row);
         }
+        reads_back(&BacklogRow {
+            next: u64::MAX,
+            delayed: 1,
+            ahead: 2,
+            dead: 3,
+            ..BacklogRow::at(BacklogId(5), 9)
+        });
     }
 }

@@ -21,7 +21,7 @@ use crate::domain::time::Timestamp;
 
 pub use access::{RealmRow, TokenRow, TokenSecret};
 pub use audit::{AuditHead, AuditRow};
-pub use config::{CursorRow, HeadRow, Paused, RevisionRow, SubscriptionRow, TopicRow};
+pub use config::{BacklogRow, CursorRow, HeadRow, Paused, RevisionRow, SubscriptionRow, TopicRow};
 pub use dedup::DedupRow;
 pub use delivery::{DeadLetterRow, Ending, SettledRow};
 pub use recorded::{RecordedChunk, RecordedRow, RecordedSpan};

@@ -1,0 +1,190 @@
+//! Which topics a subscription reads: a backlog begins with each of them, and ends with it.
+
+use super::Engine;
+use super::backlog::Backlog;
+use super::command::{Counts, Refusal};
+use super::state::Subscription;
+use super::topics::behind;
+use super::window::Window;
+use crate::domain::context::Load;
+use crate::domain::id::{BacklogId, RealmId, Sequence, SubscriptionId, TopicId};
+use crate::domain::limits::{MAX_PATTERN_SUBSCRIPTIONS, MAX_SUBSCRIPTIONS_PER_TOPIC};
+use crate::domain::name::Name;
+use crate::domain::settings::Reads;
+use crate::store::key::Owner;
+use crate::store::row::{BacklogRow, Row as _};
+use crate::store::{Commit, Keyspace};
+
+impl Engine {
+    /// The topics that a subscription is to read, unless too many do already.
+    pub(super) fn topics_for(&self, realm: RealmId, reads: &Reads) -> Result<Vec<TopicId>, Refusal> {
+        match reads {
+            Reads::Topic(name) => {
+                let id = self.topic_id(realm, name)?;
+                let readers = self.topics.get(&id).map_or(0, |topic| topic.backlogs.len());
+                if readers >= MAX_SUBSCRIPTIONS_PER_TOPIC {
+                    let limit = MAX_SUBSCRIPTIONS_PER_TOPIC;
+                    return Err(Refusal::LimitReached { what: "subscriptions of one topic", limit });
+                }
+                Ok(vec![id])
+            }
+            Reads::Topics(pattern) => {
+                if self.with_patterns(realm).count() >= MAX_PATTERN_SUBSCRIPTIONS {
+                    let limit = MAX_PATTERN_SUBSCRIPTIONS;
+                    return Err(Refusal::LimitReached { what: "subscriptions with a pattern", limit });
+                }
+                let topics = self.topic_names.range(behind(realm, None));
+                let topics = topics.take_while(|((of, _), _)| *of == realm);
+                Ok(topics.filter(|((_, name), _)| pattern.takes(name)).map(|(_, id)| *id).collect())
+            }
+        }
+    }
+
+    fn with_patterns(&self, realm: RealmId) -> impl Iterator<Item = (SubscriptionId, &Subscription)> {
+        let names = self.subscription_names.range(behind(realm, None));
+        let ids = names.take_while(move |((of, _), _)| *of == realm).map(|(_, id)| *id);
+        let subscriptions = ids.filter_map(|id| Some((id, self.subscriptions.get(&id)?)));
+        subscriptions.filter(|(_, subscription)| subscription.row.pattern.is_some())
+    }
+
+    /// What a subscription reads, by name.
+    pub(super) fn reads(&self, subscription: &Subscription) -> Option<Reads> {
+        match &subscription.row.pattern {
+            Some(pattern) => Some(Reads::Topics(pattern.clone())),
+            None => {
+                let topic = self.topic_of(*subscription.backlogs.first()?)?;
+                Some(Reads::Topic(topic.row.name.clone()))
+            }
+        }
+    }
+
+    /// A topic was created: whoever has a pattern for its name reads it from its first message on.
+    pub(super) fn join_patterns(&mut self, realm: RealmId, name: &Name, topic: TopicId) {
+        let takes = |subscription: &Subscription| {
+            subscription.row.pattern.as_ref().is_some_and(|pattern| pattern.takes(name))
+        };
+        let joining = self.with_patterns(realm).filter(|(_, subscription)| takes(subscription));
+        let joining: Vec<_> = joining.map(|(id, _)| id).collect();
+        let mut commit = Commit::default();
+        for id in joining {
+            self.read_from(realm, id, topic, 1, &mut commit);
+        }
+        self.save_counters();
+        self.pending.push(commit);
+    }
+
+    /// A subscription reads a topic, from this message on.
+    pub(super) fn read_from(
+        &mut self,
+        realm: RealmId,
+        id: SubscriptionId,
+        topic: TopicId,
+        first: Sequence,
+        commit: &mut Commit,
+    ) {
+        let row = BacklogRow::at(self.new_backlog(), first);
+        self.begin_backlog(Backlog::new(realm, id, topic, row, Window::empty()), commit);
+    }
+
+    /// A number that no backlog had. Whoever takes one saves the counters.
+    pub(super) fn new_backlog(&mut self) -> BacklogId {
+        let id = BacklogId(self.next_backlog);
+        self.next_backlog += 1;
+        id
+    }
+
+    pub(super) fn begin_backlog(&mut self, backlog: Backlog, commit: &mut Commit) {
+        commit.put(Keyspace::Backlogs, backlog.key(), backlog.row.encode());
+        self.add_backlog(backlog);
+        commit.split_into(&mut self.pending);
+    }
+
+    /// Takes a backlog into memory.
+    pub(super) fn add_backlog(&mut self, backlog: Backlog) {
+        let (id, subscription) = (backlog.row.id, backlog.subscription);
+        if let Some(topic) = self.topics.get_mut(&backlog.topic) {
+            topic.backlogs.push(id);
+        }
+        if let Some(subscription) = self.subscriptions.get_mut(&subscription) {
+            subscription.backlogs.insert(id);
+        }
+        self.backlogs.insert(id, backlog);
+        self.changed_backlogs.insert(id);
+        self.touch(subscription);
+    }
+
+    /// What is outstanding there is so no more; its rows go in the background.
+    pub(super) fn end_backlog(&mut self, id: BacklogId, commit: &mut Commit) -> Option<Backlog> {
+        let mut backlog = self.backlogs.remove(&id)?;
+        for (sequence, mut held) in std::mem::take(&mut backlog.held) {
+            self.nacks.stale(held.nack.take(), &mut self.answers);
+            if let Some(subscription) = self.subscriptions.get_mut(&backlog.subscription) {
+                subscription.let_go(backlog.place(sequence), &held);
+            }
+        }
+        if let Some(wake) = backlog.wake {
+            self.wakes.remove(&(wake, Owner::Backlog(id)));
+        }
+        if let Some(topic) = self.topics.get_mut(&backlog.topic) {
+            topic.backlogs.retain(|other| *other != id);
+        }
+        if let Some(subscription) = self.subscriptions.get_mut(&backlog.subscription) {
+            subscription.backlogs.remove(&id);
+            subscription.active.remove(&id);
+        }
+        commit.delete(Keyspace::Backlogs, backlog.key());
+        self.doom(backlog.realm, Owner::Backlog(id), commit);
+        self.touch(backlog.subscription);
+        Some(backlog)
+    }
+
+    /// A topic is about to go. Who reads it by name stands in its way; who reads it by a pattern does so while there is
+    /// anything left to settle.
+    pub(super) fn leave_topic(&mut self, id: TopicId, commit: &mut Commit) -> Result<(), Refusal> {
+        let Some(topic) = self.topics.get(&id) else { return Ok(()) };
+        for backlog in topic.backlogs.iter().filter_map(|id| self.backlogs.get(id)) {
+            let Some(subscription) = self.subscriptions.get(&backlog.subscription) else { continue };
+            if subscription.row.pattern.is_none() {
+                return Err(Refusal::TopicInUse(topic.row.name.clone()));
+            }
+            if !subscription.is_live() && (backlog.depth(topic) > 0 || backlog.row.dead > 0) {
+                return Err(Refusal::TopicUnsettled(topic.row.name.clone()));
+            }
+        }
+        for backlog in topic.backlogs.clone() {
+            self.end_backlog(backlog, commit);
+        }
+        Ok(())
+    }
+
+    /// What a subscription has to do, on all of its topics.
+    pub(super) fn counts(&self, id: SubscriptionId) -> Counts {
+        let mut counts = Counts::default();
+        let Some(subscription) = self.subscriptions.get(&id) else { return counts };
+        // Nothing waits for whoever is not there.
+        let waits = !subscription.is_live() || !subscription.waiters.is_empty();
+        for backlog in subscription.backlogs.iter().filter_map(|id| self.backlogs.get(id)) {
+            let topic = self.topics.get(&backlog.topic).filter(|_| waits);
+            counts.backlog += topic.map_or(0, |topic| backlog.depth(topic));
+            counts.in_flight += backlog.leased;
+            counts.delayed += backlog.row.delayed;
+            counts.dead += backlog.row.dead;
+        }
+        counts
+    }
+
+    /// What a policy is told of the subscription's last minute.
+    pub(super) fn load_of(&mut self, id: SubscriptionId) -> Load {
+        let Counts { backlog, in_flight, .. } = self.counts(id);
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Load::default() };
+        let events = subscription.load.sum(self.now);
+        Load {
+            acked: events.acked,
+            failed: events.failed,
+            dead_lettered: events.dead_lettered,
+            backlog,
+            in_flight,
+            consecutive_failures: subscription.load.consecutive_failures,
+        }
+    }
+}
