@@ -1,6 +1,6 @@
-//! Producers and consumers that come, go, hang and crash at random, on one subscription that is ordered by key: nothing is
-//! lost, nobody holds what another holds, and each key stays in order. `SOAK_SECONDS` sets how long (10 unless it is
-//! given), `SOAK_SEED` what happens.
+//! Producers and consumers that come, go, hang and crash at random, on one subscription over two topics that is ordered
+//! by key: nothing is lost, nobody holds what another holds, and each key stays in order. `SOAK_SECONDS` sets how long
+//! (10 unless it is given), `SOAK_SEED` what happens.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -41,6 +41,10 @@ struct Soak {
     over: AtomicBool,
 }
 
+fn topic(producer: u64) -> String {
+    format!("soak.{producer}")
+}
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().expect("a number"))
 }
@@ -50,13 +54,12 @@ fn nothing_is_lost_doubled_or_out_of_order() {
     let seconds = number("SOAK_SECONDS").unwrap_or(10);
     let seed = number("SOAK_SEED").unwrap_or(1);
     let broker = Broker::start();
-    broker.topic("t");
+    broker.topic(&topic(0));
     let retry = json!({ "delay": "30ms", "jitter": "full", "max_attempts": 1_000_000 });
-    broker.subscribe(
-        "s",
-        "t",
-        json!({ "ordering": "key", "lease": LEASE, "retry": retry, "attempt_limit": 1_000_000 }),
-    );
+    let settings = json!({ "topic_pattern": "soak.*", "ordering": "key", "lease": LEASE, "retry": retry,
+        "attempt_limit": 1_000_000 });
+    broker.put("/v1/subscriptions/s", &settings).expect(201);
+    (1..PRODUCERS).for_each(|producer| _ = broker.topic(&topic(producer)));
     let soak = Soak { client: (*broker).clone(), ledger: Mutex::default(), over: AtomicBool::new(false) };
     let end = Instant::now() + Duration::from_secs(seconds);
     std::thread::scope(|scope| {
@@ -83,7 +86,7 @@ impl Soak {
         Instant::now() < end && !self.over.load(Ordering::Relaxed)
     }
 
-    /// What one producer publishes of a key is in its order.
+    /// What one producer publishes of a key is in its order, and on a topic of its own.
     fn produce(&self, producer: u64, mut random: Random, end: Instant) {
         while self.goes_on(end) {
             let mut messages = Vec::new();
@@ -93,8 +96,8 @@ impl Soak {
                 messages
                     .push(json!({ "payload": { "key": key, "number": number }, "key": format!("k{key}") }));
             }
-            let answer =
-                self.client.post("/v1/topics/t/messages", &json!({ "messages": messages })).expect(201);
+            let path = format!("/v1/topics/{}/messages", topic(producer));
+            let answer = self.client.post(&path, &json!({ "messages": messages })).expect(201);
             let items = answer["items"].as_array().expect("items");
             assert!(items.iter().all(|item| item["id"].is_string()), "{answer}");
             std::thread::sleep(Duration::from_millis(random.below(15)));

@@ -134,7 +134,7 @@ fn what_is_not_there_is_not_found() {
         row(
             &broker,
             "POST",
-            "/v1/dead-letters/dffffffffffffffffffffffff/replay",
+            "/v1/dead-letters/dffffffffffffffffffffffffffffffff/replay",
             &none,
             404,
             "dead_letter_not_found",

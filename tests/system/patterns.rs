@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Client, Delivery, PATIENCE};
+use crate::support::{Broker, Client, Delivery, PATIENCE, Stream, wait_for};
 use crate::tenants::realm;
 use crate::tokens::{guarded, operator, secret, token};
 
@@ -85,6 +85,27 @@ fn topics_to_come_are_read_from_their_first_message_on() {
     let id = broker.publish("orders.x", &json!(2));
     assert_eq!(broker.subscription("s")["topics"], 2);
     assert_eq!(broker.next("s").id(), id);
+}
+
+/// One stream is pushed what comes on any of them, one that is created meanwhile included, and settles it; when it goes,
+/// what it held on each of them is decided at once.
+#[test]
+fn one_stream_reads_them_all() {
+    let broker = family(json!({ "retry": { "delay": 0 }, "lease": "5m" }));
+    let mut stream = Stream::consume(&broker, "s");
+    stream.credit(100);
+    let mut published = BTreeSet::from([broker.publish(EU, &json!(1)), broker.publish(US, &json!(2))]);
+    broker.topic("orders.asia");
+    published.insert(broker.publish("orders.asia", &json!(3)));
+    let got = stream.deliveries(3);
+    assert_eq!(ids(&got), published);
+    let done = json!({ "type": "ack", "id": "1", "receipts": [got[0].receipt] });
+    assert_eq!(stream.ask(&done, "acked")["items"][0]["status"], "acked");
+    stream.reset();
+    let again = wait_for("what it held", || Some(all(&broker)).filter(|it| !it.is_empty()));
+    let again: Vec<_> = again.into_iter().chain(all(&broker)).collect();
+    assert_eq!(ids(&again), ids(&got[1..]));
+    assert!(again.iter().all(|delivery| (delivery.attempt, delivery.failures) == (2, 1)));
 }
 
 /// A busy topic starves no other: pulls go from one to the next.
