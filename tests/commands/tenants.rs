@@ -17,14 +17,15 @@ fn a_tenant_comes_and_goes() {
     let broker = Broker::launch(Launch { listen: "127.0.0.1:0", more: &[] });
     let operator = std::fs::read_to_string(broker.folder().data().join("operator.token")).expect("a token");
     let operator = |arguments: &[&str]| with(&broker, operator.trim(), arguments);
-    let made = operator(&["realm", "create", "acme", "--rate", "50"]).good();
+    let made = operator(&["realm", "create", "acme", "--rate", "50", "--max-bytes", "1KiB"]).good();
     let lines: Vec<_> = made.lines().collect();
     assert_eq!(
         lines[0].split_whitespace().collect::<Vec<_>>(),
-        ["realm", "created", "topics", "tokens", "rate"]
+        ["realm", "created", "topics", "tokens", "messages", "bytes", "rate"]
     );
     assert!(
-        lines[1].starts_with("acme ") && lines[1].ends_with("0       0       50/s, 50 at once"),
+        lines[1].starts_with("acme ")
+            && lines[1].ends_with("0       0       0         0      50/s, 50 at once"),
         "{made}"
     );
 

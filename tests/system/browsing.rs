@@ -33,6 +33,8 @@ fn a_topic_is_browsed() {
     let at = broker.message(&ids[4])["published_at"].as_str().expect("a moment").to_owned();
     let since = broker.get(&format!("/v1/topics/t/messages?from_time={at}")).expect(200);
     assert_eq!(sequences(&since).last(), Some(&5));
+    let none = broker.get("/v1/topics/t/messages?from_time=yesterday");
+    assert_eq!(none.problem(), (400, "invalid_query".to_owned()));
     let both = broker.get(&format!("/v1/topics/t/messages?from_sequence=1&from_time={at}"));
     assert_eq!(both.problem(), (400, "invalid_query".to_owned()));
     assert_eq!(broker.subscription("s")["in_flight"], 0);

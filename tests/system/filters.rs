@@ -75,6 +75,24 @@ fn a_long_gap_is_passed_by() {
     assert!(broker.poll("s").is_none());
 }
 
+/// What a filter does not let through is kept for nobody, though nobody pulls; what it does is.
+#[test]
+fn what_is_filtered_is_not_kept() {
+    let broker = filtered("kind = a");
+    broker.put("/v1/topics/t", &json!({ "keep_acked": 0, "max_messages": 1_500 })).expect(200);
+    let other = json!({ "payload": 1, "attributes": { "kind": "b" } });
+    let publish_other = |count: usize| {
+        broker.post("/v1/topics/t/messages", &json!({ "messages": vec![other.clone(); count] }))
+    };
+    publish_other(1_000).expect(201);
+    let wanted = publish(&broker, json!({ "kind": "a" }));
+    publish_other(499).expect(201);
+    assert_eq!(publish_other(1).status, 429, "the topic is full");
+    wait_for("there is room", || Some(publish_other(1)).filter(|answer| answer.status == 201));
+    assert_eq!(broker.get("/v1/topics/t").expect(200)["messages"], 501, "from the one that is wanted on");
+    assert_eq!(broker.next("s").id(), wanted);
+}
+
 /// A filtered message that expires is nobody's failure; a matching one is the policy's question.
 #[test]
 fn the_policy_is_not_asked_about_what_is_filtered() {

@@ -88,6 +88,36 @@ fn a_realm_has_a_quota() {
     assert_eq!(publish(&broker, "b", "").status, 429);
 }
 
+/// A realm can have bounds of its own, in place of the broker's and of its alone; what it shows is what holds.
+#[test]
+fn a_realm_has_bounds_of_its_own() {
+    let more = &["--no-auth", "--realm-max-messages", "3", "--realm-max-bytes", "1KiB"];
+    let mut broker = Broker::launch(Launch { more, ..Launch::default() });
+    broker.put("/v1/realms/small", &json!({ "max_messages": 1 })).expect(201);
+    let small = broker.with_headers(&[("broker-realm", "small")]);
+    small.topic("t");
+    broker.topic("t");
+    small.publish("t", &json!(1));
+    broker.kill_and_start_again();
+    let small = broker.with_headers(&[("broker-realm", "small")]);
+    let body = json!({ "messages": [{ "payload": 2 }] });
+    assert_eq!(small.post(MESSAGES, &body).status, 429);
+    assert_eq!(publish(&broker, "t", "2").status, 201, "another realm");
+    let shown = broker.get("/v1/realms/small").expect(200);
+    let counts = ["messages", "bytes", "max_messages", "max_bytes"].map(|field| shown[field].clone());
+    assert_eq!(counts, [json!(1), json!(1), json!(1), json!(1024)]);
+    // It can be more than the broker's, and goes back to that.
+    broker.put("/v1/realms/small", &json!({ "max_messages": 5 })).expect(200);
+    for _ in 0..4 {
+        small.publish("t", &json!(1));
+    }
+    assert_eq!(small.post(MESSAGES, &body).status, 429);
+    broker.put("/v1/realms/small", &json!({})).expect(200);
+    assert_eq!(broker.get("/v1/realms/small").expect(200)["max_messages"], 3);
+    let none = broker.put("/v1/realms/small", &json!({ "max_bytes": 0 })).problem();
+    assert_eq!(none, (422, "invalid_setting".to_owned()));
+}
+
 /// What is forwarded to a full topic waits in its order and is there to be seen; when there is room it arrives once,
 /// also across a kill. Other topics are not held up by it.
 #[test]

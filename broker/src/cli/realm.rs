@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::connection::{Connection, Format, json as write_json, lines};
 use super::policy::text;
+use super::size::size;
 use super::table;
 use crate::domain::name::{InvalidName, Name};
 
@@ -23,13 +24,19 @@ pub(super) struct Arguments {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Makes a realm, or gives one another rate.
+    /// Makes a realm, or gives one another rate and other bounds.
     Create {
         /// Its name.
         #[arg(value_parser = name)]
         name: String,
         #[command(flatten)]
         rate: Rate,
+        /// Messages that its topics may keep together; without it, what the broker allows every realm.
+        #[arg(long)]
+        max_messages: Option<u64>,
+        /// Bytes of their payloads and attributes, such as "20GiB".
+        #[arg(long, value_parser = size)]
+        max_bytes: Option<u64>,
     },
     /// Lists the realms.
     List,
@@ -72,8 +79,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let Arguments { command, connection, output } = arguments;
     let client = connection.open()?;
     match command {
-        Command::Create { name, rate } => {
-            let realm: Value = client.put(&format!("/v1/realms/{name}"), &json!({ "rate": rate.body() }))?;
+        Command::Create { name, rate, max_messages, max_bytes } => {
+            let body = json!({ "rate": rate.body(), "max_messages": max_messages, "max_bytes": max_bytes });
+            let realm: Value = client.put(&format!("/v1/realms/{name}"), &body)?;
             show(&realm, std::slice::from_ref(&realm), *output)?;
         }
         Command::List => {
@@ -90,12 +98,12 @@ fn show(data: &Value, realms: &[Value], output: Format) -> std::io::Result<()> {
         return write_json(data);
     }
     let row = |realm: &Value| {
-        let [name, created, topics, tokens] =
-            ["name", "created_at", "topics", "tokens"].map(|field| text(&realm[field]));
-        [name, created, topics, tokens, rate(&realm["rate"])]
+        let [name, created, topics, tokens, messages, bytes] =
+            ["name", "created_at", "topics", "tokens", "messages", "bytes"].map(|field| text(&realm[field]));
+        [name, created, topics, tokens, messages, bytes, rate(&realm["rate"])]
     };
     let rows: Vec<_> = realms.iter().map(row).collect();
-    lines(table::lines(["realm", "created", "topics", "tokens", "rate"], &rows))
+    lines(table::lines(["realm", "created", "topics", "tokens", "messages", "bytes", "rate"], &rows))
 }
 
 /// A realm is named in the path of a request.

@@ -33,6 +33,14 @@ pub struct Quota {
 }
 
 impl Quota {
+    /// This one, with the bounds of another where it sets none.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            max_messages: self.max_messages.or(other.max_messages),
+            max_bytes: self.max_bytes.or(other.max_bytes),
+        }
+    }
+
     /// The bound that one message more, of so many bytes, would pass: its name and value.
     pub fn passed_by(self, usage: Usage, bytes: u64) -> Option<(&'static str, u64)> {
         let passes = |limit: Option<u64>, total: u64| limit.filter(|limit| total > *limit);

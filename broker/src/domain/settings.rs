@@ -247,12 +247,22 @@ impl TopicSettings {
         number("max_message_bytes", self.max_message_bytes as u64, limit::MAX_MESSAGE_BYTES as u64)?;
         between("dedup_window", self.dedup_window, Duration::ZERO, limit::MAX_DEDUP_WINDOW)?;
         number("retain_bytes", self.retain_bytes.unwrap_or(1), u64::MAX)?;
-        number("max_messages", self.quota.max_messages.unwrap_or(1), u64::MAX)?;
-        number("max_bytes", self.quota.max_bytes.unwrap_or(1), u64::MAX)?;
+        self.quota.validate()?;
         if self.schema.as_ref().is_some_and(|schema| schema.text().len() > limit::MAX_SCHEMA_BYTES) {
             return invalid("schema", format!("at most {} bytes", limit::MAX_SCHEMA_BYTES));
         }
         Ok(())
+    }
+}
+
+impl Quota {
+    /// Whether its bounds leave room for anything.
+    ///
+    /// # Errors
+    /// The first one that does not.
+    pub fn validate(&self) -> Result<(), InvalidSetting> {
+        number("max_messages", self.max_messages.unwrap_or(1), u64::MAX)?;
+        number("max_bytes", self.max_bytes.unwrap_or(1), u64::MAX)
     }
 }
 

@@ -34,9 +34,15 @@ pub(super) struct Backlog {
     pub(super) turn: Turn,
     /// When the message that the cursor stands at becomes available; before that it need not be looked at.
     pub(super) fresh_at: Option<(Sequence, Timestamp)>,
+    /// No delivery that is blocked by its key has a sequence below this. Rows that were there and are gone would have to
+    /// be waded through again by each search for the first one.
+    pub(super) blocked_from: Recent<KeyHash, Sequence>,
     /// What is set in the engine's wakes.
     pub(super) wake: Option<Timestamp>,
 }
+
+/// Keys whose first blocked delivery is searched from where it may be, those that were lately.
+const BUSY_KEYS: usize = 1_024;
 
 /// A delivery in memory, and how it stands on disk.
 pub(super) struct Held {
@@ -94,6 +100,7 @@ impl Backlog {
             due,
             turn: Turn::Due,
             fresh_at: None,
+            blocked_from: Recent::new(BUSY_KEYS, |_| 1),
             wake: None,
         }
     }
@@ -182,7 +189,10 @@ impl Backlog {
     }
 
     /// Adds the row that gives a delivery its turn once no other of its key is in its way.
-    pub(super) fn store_turn(&self, at: Place, key: KeyHash, commit: &mut Commit) {
+    pub(super) fn store_turn(&mut self, at: Place, key: KeyHash, commit: &mut Commit) {
+        if self.blocked_from.get(&key).is_some_and(|from| *from > at.sequence) {
+            self.blocked_from.insert(key, at.sequence);
+        }
         commit.put(Keyspace::Blocked, key::blocked(self.realm, at.backlog, &key.0, at.sequence), Vec::new());
     }
 

@@ -65,15 +65,23 @@ impl Engine {
         if self.holder(at, realm, key)? != Some(at.sequence) {
             return Ok(());
         }
-        let blocked = self.store.scan(Keyspace::Blocked, key::prefixed(key::lock(realm, at.backlog, &key.0)));
-        let mut next = None;
-        for row in blocked {
-            let sequence = key::read_sequence(&row?.0);
+        let mut blocked = key::prefixed(key::lock(realm, at.backlog, &key.0));
+        let from = backlog.blocked_from.get(&key).copied().unwrap_or(0);
+        blocked.start = key::blocked(realm, at.backlog, &key.0, from);
+        let (mut next, mut first) = (None, None);
+        for row in self.store.scan(Keyspace::Blocked, blocked) {
+            let Some(sequence) = key::read_sequence(&row?.0) else { continue };
             // What is being decided, as its time to live has passed, finds its place again afterwards.
-            if let Some(sequence) = sequence.filter(|sequence| !backlog.held.contains_key(sequence)) {
+            if !backlog.held.contains_key(&sequence) {
                 next = Some(sequence);
                 break;
             }
+            first = first.or(Some(sequence));
+        }
+        // The next one is blocked no more.
+        let from = first.or(next.map(|next| next + 1)).unwrap_or(Sequence::MAX);
+        if let Some(backlog) = self.backlogs.get_mut(&at.backlog) {
+            backlog.blocked_from.insert(key, from);
         }
         self.set_lock(at, realm, key, next, commit);
         match next {

@@ -10,7 +10,7 @@ use crate::domain::quota::{Quota, Usage};
 const TRIM_FULL_EVERY: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Sets how much every realm may keep.
+    /// Sets how much every realm may keep that has no bounds of its own.
     pub fn limit_realms(&mut self, quota: Quota) {
         self.realm_quota = quota;
     }
@@ -29,7 +29,8 @@ impl Engine {
         if let Some((what, limit)) = topic.row.settings.quota.passed_by(topic.head.usage(), bytes) {
             return Err(Refusal::TopicFull { topic: topic.row.name.clone(), what, limit });
         }
-        if let Some((what, limit)) = self.realm_quota.passed_by(self.realm_usage(topic.realm), bytes) {
+        let quota = self.quota_of(topic.realm);
+        if let Some((what, limit)) = quota.passed_by(self.realm_usage(topic.realm), bytes) {
             return Err(Refusal::RealmFull { what, limit });
         }
         Ok(())
@@ -44,6 +45,12 @@ impl Engine {
             topic.trim_at = Some(soon);
             self.wake_topic(id);
         }
+    }
+
+    /// How much a realm may keep.
+    pub(super) fn quota_of(&self, realm: RealmId) -> Quota {
+        let own = self.realms.get(&realm).map(|row| row.quota);
+        own.unwrap_or_default().or(self.realm_quota)
     }
 
     /// What a realm keeps: that of its topics together.

@@ -11,6 +11,7 @@ use crate::domain::access::{Rate, TokenId};
 use crate::domain::id::RealmId;
 use crate::domain::limits::MAX_REALMS;
 use crate::domain::name::Name;
+use crate::domain::quota::{Quota, Usage};
 use crate::store::key::Owner;
 use crate::store::row::{RealmRow, Row as _, TokenRow};
 use crate::store::{Commit, Keyspace, StoreError, key};
@@ -25,6 +26,8 @@ pub struct PutRealm {
     pub name: Name,
     /// What all of its tokens together may ask for.
     pub rate: Option<Rate>,
+    /// How much its topics may keep together; where it sets no bound, that of the broker holds.
+    pub quota: Quota,
 }
 
 /// A realm as people see it.
@@ -36,18 +39,24 @@ pub struct RealmView {
     pub topics: usize,
     /// Tokens of it.
     pub tokens: usize,
+    /// What its topics keep together.
+    pub usage: Usage,
+    /// How much they may keep: its own bounds, or those of the broker.
+    pub quota: Quota,
 }
 
 impl Engine {
     pub(super) fn put_realm(&mut self, request: PutRealm, reply: Reply<Put<RealmView>>) {
         or_refuse!(self, reply, request.rate.map_or(Ok(()), Rate::validate));
+        or_refuse!(self, reply, request.quota.validate());
         let known = self.realm_names.get(&request.name).copied();
         let id = match known {
             Some(id) => id,
             None => or_refuse!(self, reply, self.new_realm()),
         };
         let created_at = self.realms.get(&id).map_or(self.now, |realm| realm.created_at);
-        let row = Arc::new(RealmRow { name: request.name, created_at, rate: request.rate });
+        let row =
+            Arc::new(RealmRow { name: request.name, created_at, rate: request.rate, quota: request.quota });
         let mut commit = Commit::default();
         commit.put(Keyspace::Realms, key::realm(id), row.encode());
         self.pending.push(commit);
@@ -134,7 +143,8 @@ impl Engine {
 
     fn realm_view(&self, id: RealmId, row: &Arc<RealmRow>) -> RealmView {
         let (topics, tokens) = (self.topics_of(id).count(), self.tokens_of(id).count());
-        RealmView { row: Arc::clone(row), topics, tokens }
+        let (usage, quota) = (self.realm_usage(id), row.quota.or(self.realm_quota));
+        RealmView { row: Arc::clone(row), topics, tokens, usage, quota }
     }
 
     /// Writes the numbers that the next realm and token get.

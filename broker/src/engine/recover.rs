@@ -164,7 +164,7 @@ impl Engine {
             None => {
                 commit.put(Keyspace::Meta, SECRET.to_vec(), self.secret.0.to_vec());
                 let name = Name::new("default").map_err(|_| damaged("the default realm"))?;
-                let row = RealmRow { name, created_at: self.now, rate: None };
+                let row = RealmRow { name, created_at: self.now, rate: None, quota: Quota::default() };
                 commit.put(Keyspace::Realms, key::realm(RealmId::DEFAULT), row.encode());
             }
         }

@@ -44,7 +44,11 @@ impl Engine {
         let Some(topic) = self.topics.get(&id) else { return Ok(()) };
         let (realm, first, backlogs) = (topic.realm, topic.head.first, topic.backlogs.clone());
         let mut needed = topic.head.next;
+        // Together they read no more than one step does.
+        let share = STEP_ROWS.div_ceil(backlogs.len().max(1));
+        let mut more = false;
         for backlog in &backlogs {
+            more |= self.pass_filtered(*backlog, share)?;
             needed = needed.min(self.lowest_needed(*backlog, first)?);
         }
         let Served { messages, removed, again } = self.served(id, needed)?;
@@ -76,10 +80,39 @@ impl Engine {
         topic.head.first = next;
         topic.head.bytes = topic.head.bytes.saturating_sub(removed.bytes);
         self.usage.entry(realm).or_default().remove(removed);
+        let again = if more { self.now } else { again };
         topic.trim_at = (next < topic.head.next).then_some(again);
         self.pending.push(commit);
         self.changed_topics.insert(id);
         Ok(())
+    }
+
+    /// Nobody waits for what a filter does not let through: the cursor goes on over it, whether anybody pulls or not.
+    /// Says whether there is more to look at.
+    fn pass_filtered(&mut self, id: BacklogId, most: usize) -> Result<bool, StoreError> {
+        let Some((topic, backlog)) = self.topic_of(id).zip(self.backlogs.get(&id)) else { return Ok(false) };
+        let subscription = self.subscriptions.get(&backlog.subscription);
+        let filters = |it: &&Subscription| it.row.settings.filter.is_some() && !it.is_live();
+        let Some(subscription) = subscription.filter(filters) else { return Ok(false) };
+        // What lies ahead with a row of its own is left to a pull.
+        if backlog.row.ahead > 0 {
+            return Ok(false);
+        }
+        let first = backlog.row.next.max(topic.head.first);
+        let mut next = first;
+        for read in self.messages_among(backlog.realm, backlog.topic, first..topic.head.next).take(most) {
+            let (sequence, message) = read?;
+            if subscription.wants(&message) {
+                break;
+            }
+            next = sequence + 1;
+        }
+        let more = next - first == most as u64;
+        if let Some(backlog) = self.backlogs.get_mut(&id) {
+            backlog.row.next = next;
+            self.changed_backlogs.insert(id);
+        }
+        Ok(more)
     }
 
     /// The oldest messages that have served their time: nobody needs them, or they are too old for their topic, or too

@@ -54,7 +54,10 @@ pub(super) async fn browse(
     let from = match (query.from_sequence, &query.from_time) {
         (None, None) => Start::Earliest,
         (Some(sequence), None) => Start::Sequence(sequence),
-        (None, Some(text)) => Start::Time(moment("from_time", text)?),
+        (None, Some(text)) => {
+            let in_query = |problem| Problem { code: ErrorCode::InvalidQuery, ..problem };
+            Start::Time(moment("from_time", text).map_err(in_query)?)
+        }
         (Some(_), Some(_)) => {
             let detail = "give either from_sequence or from_time";
             return Err(Problem::new(ErrorCode::InvalidQuery, detail));

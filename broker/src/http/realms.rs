@@ -14,12 +14,15 @@ use super::{App, Problem};
 use crate::domain::access::Rate;
 use crate::domain::audit::Action;
 use crate::domain::name::Name;
+use crate::domain::quota::Quota;
 use crate::engine::{Command, PutRealm, RealmView};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RealmBody {
     rate: Option<RateBody>,
+    max_messages: Option<u64>,
+    max_bytes: Option<u64>,
 }
 
 /// How often something may ask.
@@ -49,6 +52,12 @@ struct RealmAnswer {
     created_at: WireTime,
     topics: usize,
     tokens: usize,
+    messages: u64,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_messages: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_bytes: Option<u64>,
 }
 
 pub(super) async fn put(
@@ -58,7 +67,8 @@ pub(super) async fn put(
     format: Format,
     Given(body): Given<RealmBody>,
 ) -> Result<Response, Problem> {
-    let request = PutRealm { name: name("realm", &realm)?, rate: body.rate.map(Rate::from) };
+    let quota = Quota { max_messages: body.max_messages, max_bytes: body.max_bytes };
+    let request = PutRealm { name: name("realm", &realm)?, rate: body.rate.map(Rate::from), quota };
     let rate = request.rate.map_or_else(String::new, |rate| format!("rate {rate}"));
     let entry = caller.does(Action::RealmPut, &request.name).with(rate).within(&request.name);
     let put = app.broker.audited(entry, |reply| Command::PutRealm(request, reply)).await?;
@@ -106,5 +116,9 @@ fn answer(view: RealmView) -> RealmAnswer {
         created_at: WireTime(view.row.created_at),
         topics: view.topics,
         tokens: view.tokens,
+        messages: view.usage.messages,
+        bytes: view.usage.bytes,
+        max_messages: view.quota.max_messages,
+        max_bytes: view.quota.max_bytes,
     }
 }

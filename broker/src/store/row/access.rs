@@ -4,6 +4,7 @@ use super::delivery::name;
 use super::{Damaged, Reader, Row, Writer};
 use crate::domain::access::{Pattern, Patterns, Rate, Rights, Scopes, SecretHash};
 use crate::domain::name::Name;
+use crate::domain::quota::Quota;
 use crate::domain::time::Timestamp;
 
 /// A tenant.
@@ -15,6 +16,8 @@ pub struct RealmRow {
     pub created_at: Timestamp,
     /// What all of its tokens together may ask for.
     pub rate: Option<Rate>,
+    /// How much its topics may keep together.
+    pub quota: Quota,
 }
 
 /// What lets a client into a realm.
@@ -66,10 +69,16 @@ impl Row for RealmRow {
         out.text(self.name.as_str());
         out.time(self.created_at);
         out.option(self.rate, write_rate);
+        self.quota.write(out);
     }
 
     fn read(from: &mut Reader) -> Result<Self, Damaged> {
-        Ok(Self { name: name(from)?, created_at: from.time()?, rate: from.option(read_rate)? })
+        Ok(Self {
+            name: name(from)?,
+            created_at: from.time()?,
+            rate: from.option(read_rate)?,
+            quota: Quota::read(from)?,
+        })
     }
 }
 
@@ -159,8 +168,12 @@ mod tests {
 
     #[test]
     fn realms_and_tokens_read_back() {
-        let realm =
-            RealmRow { name: token().name, created_at: Timestamp::from_millis(1), rate: token().rate };
+        let realm = RealmRow {
+            name: token().name,
+            created_at: Timestamp::from_millis(1),
+            rate: token().rate,
+            quota: Quota { max_messages: Some(1), max_bytes: None },
+        };
         assert_eq!(RealmRow::decode(realm.encode()).expect("a row"), realm);
         for row in [token(), TokenRow { expires_at: None, rate: None, previous: None, ..token() }] {
             assert_eq!(TokenRow::decode(row.encode()).expect("a row"), row);

@@ -170,8 +170,7 @@ impl Row for TopicRow {
         out.option(self.settings.max_age, Writer::duration);
         out.option(self.settings.retain_bytes, Writer::u64);
         out.duration(self.settings.dedup_window);
-        out.option(self.settings.quota.max_messages, Writer::u64);
-        out.option(self.settings.quota.max_bytes, Writer::u64);
+        self.settings.quota.write(out);
         out.option(self.settings.schema.as_ref(), |out, schema| out.text(schema.text()));
     }
 
@@ -186,13 +185,21 @@ impl Row for TopicRow {
                 max_age: from.option(Reader::duration)?,
                 retain_bytes: from.option(Reader::u64)?,
                 dedup_window: from.duration()?,
-                quota: Quota {
-                    max_messages: from.option(Reader::u64)?,
-                    max_bytes: from.option(Reader::u64)?,
-                },
+                quota: Quota::read(from)?,
                 schema: from.option(|from| Ok(Schema::new(&from.text()?)))?,
             },
         })
+    }
+}
+
+impl Row for Quota {
+    fn write(&self, out: &mut Writer) {
+        out.option(self.max_messages, Writer::u64);
+        out.option(self.max_bytes, Writer::u64);
+    }
+
+    fn read(from: &mut Reader) -> Result<Self, Damaged> {
+        Ok(Self { max_messages: from.option(Reader::u64)?, max_bytes: from.option(Reader::u64)? })
     }
 }
 
