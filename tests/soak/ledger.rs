@@ -9,6 +9,7 @@ use crate::support::{Delivery, millis};
 #[derive(Default)]
 pub(crate) struct Ledger {
     messages: BTreeMap<(u64, u64), Seen>,
+    acked: usize,
 }
 
 /// What is known of one message.
@@ -78,10 +79,16 @@ impl Ledger {
     pub(crate) fn acked(&mut self, delivery: &Delivery, taken: bool) {
         if taken {
             let seen = self.messages.get_mut(&place(delivery)).expect("it was published");
+            self.acked += usize::from(seen.state != State::Acked);
             seen.state = State::Acked;
         } else {
             self.holder(delivery, State::Free);
         }
+    }
+
+    /// How many have yet to be acked.
+    pub(crate) fn open(&self) -> usize {
+        self.messages.len() - self.acked
     }
 
     /// How many there were.
