@@ -15,6 +15,9 @@ use crate::store::key::Owner;
 use crate::store::row::{BacklogRow, Row as _};
 use crate::store::{Commit, Keyspace};
 
+/// Topics that are counted for each question to a policy.
+const COUNTED_ANEW: usize = 100;
+
 impl Engine {
     /// The topics that a subscription is to read, unless too many do already.
     pub(super) fn topics_for(&self, realm: RealmId, reads: &Reads) -> Result<Vec<TopicId>, Refusal> {
@@ -175,9 +178,15 @@ impl Engine {
 
     /// What a policy is told of the subscription's last minute.
     pub(super) fn load_of(&mut self, id: SubscriptionId) -> Load {
-        let Counts { backlog, in_flight, .. } = self.counts(id);
+        let now = self.now;
+        let counted = self.subscriptions.get(&id).and_then(|subscription| subscription.counted);
+        let counts =
+            counted.filter(|(at, _)| *at == now).map_or_else(|| self.counts(id), |(_, counts)| counts);
+        let Counts { backlog, in_flight, .. } = counts;
         let Some(subscription) = self.subscriptions.get_mut(&id) else { return Load::default() };
-        let events = subscription.load.sum(self.now);
+        // Many are counted once for all questions of a moment.
+        subscription.counted = (subscription.backlogs.len() > COUNTED_ANEW).then_some((now, counts));
+        let events = subscription.load.sum(now);
         Load {
             acked: events.acked,
             failed: events.failed,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use foldhash::HashMap;
 
 use super::backlog::{Held, Place};
-use super::command::Granted;
+use super::command::{Counts, Granted};
 use super::load::LoadWindow;
 use super::policies::RevisionView;
 use super::shadow::Shadow;
@@ -67,6 +67,8 @@ pub(super) struct Subscription {
     pub(super) served: BacklogId,
     /// Deliveries under a lease or being decided, in all backlogs.
     pub(super) held: usize,
+    /// What it had to do at some moment, where it takes long to count.
+    pub(super) counted: Option<(Timestamp, Counts)>,
     /// When leases run out.
     pub(super) leases: BTreeSet<(Timestamp, BacklogId, Sequence)>,
     pub(super) waiters: VecDeque<Waiter>,

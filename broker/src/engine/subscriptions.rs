@@ -239,6 +239,7 @@ impl Subscription {
             active: BTreeSet::new(),
             served: BacklogId(0),
             held: 0,
+            counted: None,
             leases: BTreeSet::new(),
             waiters: VecDeque::new(),
             load: LoadWindow::new(),
