@@ -77,7 +77,6 @@ fn nothing_is_lost_doubled_or_out_of_order() {
     soak.drain();
     let ledger = soak.ledger.into_inner().expect("nobody panicked");
     let published = ledger.all_are_acked();
-    eprintln!("{published} messages in {seconds} s");
     assert!(published > 20 * seconds, "only {published} messages: no work was done");
     let shown = broker.subscription("s");
     let counts = ["backlog", "in_flight", "delayed", "dead_letters"].map(|count| shown[count].clone());
