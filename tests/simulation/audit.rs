@@ -6,7 +6,7 @@ use reprise_broker::domain::access::Patterns;
 use reprise_broker::domain::decision::Decider;
 use reprise_broker::domain::delivery::{Delivery, State};
 use reprise_broker::domain::failure::Cause;
-use reprise_broker::domain::id::{MessageId, Sequence};
+use reprise_broker::domain::id::MessageId;
 use reprise_broker::domain::limits::MAX_HISTORY;
 use reprise_broker::domain::name::Name;
 use reprise_broker::domain::quota::{Quota, Usage};
@@ -14,7 +14,7 @@ use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{Command, DeadLetterQuery, DeliveryView, MessageView, Page, Refusal, Stands};
 use reprise_broker::store::row::{Ending, HeadRow};
 
-use super::model::{End, Known, Subscription, Violation};
+use super::model::{End, Known, Subscription, Violation, place_of};
 use super::records::{self, Histories};
 use super::world::{REALM, World};
 
@@ -68,8 +68,9 @@ impl World {
                 return Err(format!("{topic} ends before message {last}"));
             }
             kept.insert(topic.clone(), (view.head, Usage::default()));
+            let id = self.model.topics[&topic].id.ok_or_else(|| format!("{topic} has no messages"))?;
             for sequence in 1..view.head.next {
-                let id = MessageId { topic: self.model.topics[&topic].id, sequence };
+                let id = MessageId { topic: id, sequence };
                 let trimmed = sequence < view.head.first;
                 let answer = self.send(|reply| Command::GetMessage(REALM, id, reply));
                 asked.push((topic.clone(), id, trimmed, answer));
@@ -102,7 +103,7 @@ impl World {
                 counted.add(view.message.kept_bytes());
             }
             for shown in answer.iter().flat_map(|view: &MessageView| &view.deliveries) {
-                records::note(&mut histories, id.sequence, shown);
+                records::note(&mut histories, id, shown);
             }
             self.audit_message(&topic, id, trimmed, answer, now, &mut counts)
                 .map_err(|why| format!("{id}: {why}"))?;
@@ -112,6 +113,10 @@ impl World {
             let (Ok(Ok(view)), Ok(Ok(listed))) = (view.try_recv(), listed.try_recv()) else { return Ok(()) };
             let count = counts.remove(&name).unwrap_or_default();
             let listed = listed.items.len() as u64;
+            let reads = self.model.subscriptions.get(&name).map_or(0, |known| known.first.len());
+            if view.topics != reads {
+                return Err(format!("{name} reads {} topics, and should read {reads}", view.topics));
+            }
             let shown = (view.counts.backlog, view.counts.in_flight, view.counts.dead, listed);
             let counted = (count.open, count.leased, listed, count.dead);
             if shown != counted {
@@ -157,9 +162,9 @@ impl World {
         counts: &mut BTreeMap<Name, Count>,
     ) -> Result<(), Violation> {
         let Ok(view) = answer else {
-            for (name, subscription) in &mut self.model.subscriptions {
-                if subscription.topic == *topic && id.sequence >= subscription.first {
-                    gone(subscription, id.sequence).map_err(|why| format!("on {name}: {why}"))?;
+            for (name, subscription) in &self.model.subscriptions {
+                if subscription.first.get(topic).is_some_and(|first| id.sequence >= *first) {
+                    gone(subscription, id).map_err(|why| format!("on {name}: {why}"))?;
                 }
             }
             return Ok(());
@@ -169,10 +174,10 @@ impl World {
             let name = shown.subscription.clone();
             let Some(subscription) = self.model.subscriptions.get_mut(&name) else { continue };
             let count = counts.entry(name.clone()).or_default();
-            audit_delivery(subscription, id.sequence, shown, now, count)
+            audit_delivery(subscription, topic, id, shown, now, count)
                 .map_err(|why| format!("on {name}: {why}; {shown:?}"))?;
         }
-        let expected = self.model.subscriptions.values().filter(|s| s.topic == *topic).count();
+        let expected = self.model.subscriptions.values().filter(|s| s.first.contains_key(topic)).count();
         if expected != view.deliveries.len() && !trimmed {
             return Err(format!("{} deliveries on {expected} subscriptions", view.deliveries.len()));
         }
@@ -181,8 +186,8 @@ impl World {
 }
 
 /// A message that is gone must have ended here.
-fn gone(subscription: &mut Subscription, sequence: Sequence) -> Result<(), Violation> {
-    let known = subscription.deliveries.get(&sequence);
+pub(crate) fn gone(subscription: &Subscription, id: MessageId) -> Result<(), Violation> {
+    let known = subscription.deliveries.get(&place_of(id));
     match known {
         Some(known) if known.end.is_some() || !known.may.is_empty() => Ok(()),
         _ => Err(format!("it is gone, and had not ended: {known:?}")),
@@ -191,17 +196,20 @@ fn gone(subscription: &mut Subscription, sequence: Sequence) -> Result<(), Viola
 
 fn audit_delivery(
     subscription: &mut Subscription,
-    sequence: Sequence,
+    topic: &Name,
+    id: MessageId,
     shown: &DeliveryView,
     now: Timestamp,
     count: &mut Count,
 ) -> Result<(), Violation> {
-    if sequence < subscription.first || shown.stands == Stands::NotSubscribed {
-        let right = sequence < subscription.first && shown.stands == Stands::NotSubscribed;
+    let before = subscription.first.get(topic).is_none_or(|first| id.sequence < *first);
+    if before || shown.stands == Stands::NotSubscribed {
+        let right = before && shown.stands == Stands::NotSubscribed;
         return if right { Ok(()) } else { Err("it is subscribed to the wrong messages".to_owned()) };
     }
-    let unseen = subscription.unseen(sequence) > 0;
-    let known = subscription.deliveries.entry(sequence).or_default();
+    let place = place_of(id);
+    let unseen = subscription.unseen(place) > 0;
+    let known = subscription.deliveries.entry(place).or_default();
     if let Some(delivery) = &shown.delivery {
         if delivery.replays > known.replays && known.may_be_replayed {
             known.relive(delivery.replays);

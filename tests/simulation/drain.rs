@@ -9,6 +9,7 @@ use reprise_broker::store::Keyspace;
 use super::model::{End, LONGEST_WINDOW, Violation};
 use super::pending::Pending;
 use super::policies::SINK;
+use super::topics::LATER;
 use super::work::name;
 use super::world::{REALM, World};
 
@@ -23,6 +24,8 @@ impl World {
             if self.drain_once()? {
                 self.audit()?;
                 self.all_ended()?;
+                // Nothing keeps it any more.
+                self.delete_topic(&name(LATER), true)?;
                 return self.all_forgotten();
             }
         }
@@ -76,14 +79,13 @@ impl World {
 
     fn all_ended(&mut self) -> Result<(), Violation> {
         for (name, subscription) in &self.model.subscriptions {
-            let Some(topic) = self.model.topics.get(&subscription.topic) else { continue };
-            for sequence in topic.messages.keys().filter(|sequence| **sequence >= subscription.first) {
-                let known = subscription.deliveries.get(sequence);
+            for place in self.model.places(subscription) {
+                let known = subscription.deliveries.get(&place);
                 let ended = known.is_some_and(|known| known.end.is_some_and(|end| end != End::Dead));
                 // Trimmed before anybody saw how it ended.
                 let may_have = known.is_some_and(|known| !known.may.is_empty());
                 if !ended && !may_have {
-                    return Err(format!("{sequence} on {name} never ended: {known:?}"));
+                    return Err(format!("{place:?} on {name} never ended: {known:?}"));
                 }
             }
         }

@@ -14,6 +14,7 @@ mod policies;
 mod random;
 mod records;
 mod steps;
+mod topics;
 mod watched;
 mod work;
 mod world;

@@ -3,17 +3,17 @@
 //! It knows requests, answers and the answers of policies, and nothing of how the broker keeps its state: where an
 //! answer was lost in a crash, both outcomes are allowed from then on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use reprise_broker::domain::decision::{Answer, AnswerAction, Decider, Fault};
 use reprise_broker::domain::failure::Cause;
-use reprise_broker::domain::id::{MessageId, Sequence, SubscriptionId, TopicId};
+use reprise_broker::domain::id::{BacklogId, MessageId, Sequence, SubscriptionId, TopicId};
 use reprise_broker::domain::message::Message;
 use reprise_broker::domain::name::Name;
 use reprise_broker::domain::quota::Quota;
 use reprise_broker::domain::receipt::Receipt;
-use reprise_broker::domain::settings::{Ordering, SubscriptionSettings};
+use reprise_broker::domain::settings::{Ordering, Reads, SubscriptionSettings};
 use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{DeadLetterView, Granted};
 
@@ -31,6 +31,14 @@ pub(crate) const LONGEST_DELAY: Duration = Duration::from_secs(20);
 /// The longest `dedup_window` in use.
 pub(crate) const LONGEST_WINDOW: Duration = Duration::from_secs(60);
 
+/// A message: its topic, and its place there.
+pub(crate) type Place = (TopicId, Sequence);
+
+/// What a message with this id is known by.
+pub(crate) const fn place_of(id: MessageId) -> Place {
+    (id.topic, id.sequence)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     Acked,
@@ -42,6 +50,7 @@ pub(crate) enum End {
 
 /// What a policy was asked about.
 pub(crate) struct Question {
+    pub(crate) message: Place,
     pub(crate) payload: String,
     pub(crate) cause: Cause,
     /// The settings are being changed in the same turn.
@@ -98,7 +107,8 @@ pub(crate) struct Sent {
 
 #[derive(Debug)]
 pub(crate) struct Topic {
-    pub(crate) id: TopicId,
+    /// Known from its first message on.
+    pub(crate) id: Option<TopicId>,
     pub(crate) messages: BTreeMap<Sequence, Sent>,
     pub(crate) names: Names,
     pub(crate) quota: Quota,
@@ -106,10 +116,11 @@ pub(crate) struct Topic {
 
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    pub(crate) topic: Name,
-    pub(crate) first: Sequence,
+    pub(crate) reads: Reads,
+    /// The topics that are among them, each from this message on.
+    pub(crate) first: BTreeMap<Name, Sequence>,
     pub(crate) settings: SubscriptionSettings,
-    pub(crate) deliveries: BTreeMap<Sequence, Known>,
+    pub(crate) deliveries: BTreeMap<Place, Known>,
     /// Every receipt that was seen.
     pub(crate) receipts: Vec<Receipt>,
     /// Pulls whose answers were lost: each may have granted a lease that nobody saw.
@@ -117,6 +128,10 @@ pub(crate) struct Subscription {
     /// A policy stopped it until then.
     pub(crate) paused_until: Timestamp,
     id: Option<SubscriptionId>,
+    /// Backlogs that receipts named, and the topics that they are of.
+    backlogs: BTreeMap<BacklogId, TopicId>,
+    /// Those that a purge ended.
+    ended: BTreeSet<BacklogId>,
 }
 
 #[derive(Debug, Default)]
@@ -136,27 +151,34 @@ pub(crate) fn key_of(payload: &str) -> Option<String> {
 }
 
 impl Subscription {
-    /// While a delivery of a key was handed out and has not ended, no other of that key is: no policy here lets them
-    /// pass. What a crash may have taken back does not count.
-    fn keeps_order(&self, receipt: Receipt, topic: &Topic, now: Timestamp) -> Result<(), Violation> {
-        let key = |sequence| topic.messages.get(&sequence).and_then(|sent| key_of(&sent.payload));
-        let Some(own) = key(receipt.sequence) else { return Ok(()) };
-        let others = self.deliveries.iter().filter(|(sequence, _)| **sequence != receipt.sequence);
-        for (sequence, other) in others.filter(|(sequence, _)| key(**sequence).as_ref() == Some(&own)) {
+    /// While a delivery of a key was handed out and has not ended, no other of that key is, on the same topic: no policy
+    /// here lets them pass. What a crash may have taken back does not count.
+    fn keeps_order(
+        &self,
+        (topic, sequence): Place,
+        first: Sequence,
+        sent: &BTreeMap<Sequence, Sent>,
+        now: Timestamp,
+    ) -> Result<(), Violation> {
+        let key = |sequence| sent.get(&sequence).and_then(|sent| key_of(&sent.payload));
+        let Some(own) = key(sequence) else { return Ok(()) };
+        let others = self.deliveries.range((topic, first)..=(topic, Sequence::MAX));
+        let others = others.map(|((_, at), known)| (*at, known)).filter(|(at, _)| *at != sequence);
+        for (at, other) in others.filter(|(at, _)| key(*at).as_ref() == Some(&own)) {
             // Past the limit of attempts a lease that runs out is the end, and nobody is told.
             let limit = other.attempt >= LEAST_ATTEMPT_LIMIT && other.lease.is_none_or(|it| !it.holds(now));
             let certain =
                 other.floor.is_none() && other.lost == self.lost && !other.may_be_replayed && !limit;
             if certain && other.attempt > 0 && other.end.is_none() && other.may.is_empty() {
-                return Err(format!("{receipt:?} while {sequence} of the same key is out: {other:?}"));
+                return Err(format!("{sequence} while {at} of the same key is out: {other:?}"));
             }
         }
         Ok(())
     }
 
-    pub(crate) fn new(topic: Name, first: Sequence, settings: SubscriptionSettings) -> Self {
+    pub(crate) fn new(reads: Reads, first: BTreeMap<Name, Sequence>, settings: SubscriptionSettings) -> Self {
         Self {
-            topic,
+            reads,
             first,
             settings,
             deliveries: BTreeMap::new(),
@@ -164,6 +186,8 @@ impl Subscription {
             lost: 0,
             paused_until: Timestamp::default(),
             id: None,
+            backlogs: BTreeMap::new(),
+            ended: BTreeSet::new(),
         }
     }
 
@@ -171,20 +195,45 @@ impl Subscription {
         *self.id.get_or_insert(id) == id
     }
 
+    /// The message that a receipt is of.
+    pub(crate) fn place(&self, receipt: &Receipt) -> Option<Place> {
+        let topic = self.backlogs.get(&receipt.backlog)?;
+        Some((*topic, receipt.sequence))
+    }
+
+    /// What is outstanding on a topic is so no more: the next message there is `first`.
+    pub(crate) fn purge(&mut self, topic: &Name, id: Option<TopicId>, first: Sequence) {
+        self.first.insert(topic.clone(), first);
+        let of_topic = self.backlogs.iter().filter(|(_, of)| Some(**of) == id);
+        self.ended.extend(of_topic.map(|(backlog, _)| *backlog));
+    }
+
+    /// Whether a purge has ended what it was granted for.
+    pub(crate) fn is_purged(&self, receipt: &Receipt) -> bool {
+        self.ended.contains(&receipt.backlog)
+    }
+
     /// The delivery that a receipt is current for, as far as is known.
     pub(crate) fn current(&mut self, receipt: &Receipt) -> Option<&mut Known> {
-        if self.id != Some(receipt.subscription) {
+        if self.id != Some(receipt.subscription) || self.is_purged(receipt) {
             return None;
         }
-        let known = self.deliveries.get_mut(&receipt.sequence)?;
+        let place = self.place(receipt)?;
+        let known = self.deliveries.get_mut(&place)?;
         // Where later attempts may have been forgotten, it may be the current one again.
         let current = known.floor()..=known.attempt;
         (known.replays == receipt.replays && current.contains(&receipt.attempt)).then_some(known)
     }
 
     /// Whether a lease that nobody saw may have followed the last one seen.
-    pub(crate) fn unseen(&self, sequence: Sequence) -> u64 {
-        self.lost - self.deliveries.get(&sequence).map_or(0, |known| known.lost)
+    pub(crate) fn unseen(&self, place: Place) -> u64 {
+        self.lost - self.deliveries.get(&place).map_or(0, |known| known.lost)
+    }
+}
+
+impl Topic {
+    pub(crate) fn is(&mut self, id: TopicId) -> bool {
+        *self.id.get_or_insert(id) == id
     }
 }
 
@@ -227,11 +276,22 @@ impl Known {
 }
 
 impl Model {
+    /// Every message that is known to be a subscription's.
+    pub(crate) fn places(&self, subscription: &Subscription) -> Vec<(TopicId, Sequence)> {
+        let mut places = Vec::new();
+        for (name, first) in &subscription.first {
+            let topic = self.topics.get(name);
+            let Some((topic, id)) = topic.and_then(|topic| Some((topic, topic.id?))) else { continue };
+            places.extend(topic.messages.range(*first..).map(|(sequence, _)| (id, *sequence)));
+        }
+        places
+    }
+
     /// The message a consumer or an inspection shows must be one that was published.
     pub(crate) fn sees(&mut self, topic: &Name, id: MessageId, message: &Message) -> Result<(), Violation> {
         let payload = String::from_utf8_lossy(&message.payload).into_owned();
         let known = self.topics.get_mut(topic).ok_or_else(|| format!("an unknown topic {topic}"))?;
-        if known.id != id.topic {
+        if !known.is(id.topic) {
             return Err(format!("message {id} is not of topic {topic}"));
         }
         if let Some(sent) = known.messages.get(&id.sequence) {
@@ -263,23 +323,26 @@ impl Model {
         syncs: u64,
     ) -> Result<(), Violation> {
         self.sees(&granted.topic, granted.id, &granted.message)?;
-        let receipt = granted.receipt;
-        let sent = self.topics.get(&granted.topic).and_then(|t| t.messages.get(&receipt.sequence));
-        let available_at = sent.map(|sent| sent.available_at);
+        let (receipt, place) = (granted.receipt, place_of(granted.id));
+        let topic = self.topics.get(&granted.topic).ok_or("a lease of an unknown topic")?;
+        let available_at = topic.messages.get(&receipt.sequence).map(|sent| sent.available_at);
         let subscription = self.subscriptions.get_mut(name).ok_or("a lease of an unknown subscription")?;
-        if !subscription.is(receipt.subscription) || receipt.sequence < subscription.first {
+        let first = subscription.first.get(&granted.topic).copied().filter(|first| place.1 >= *first);
+        let (Some(first), true) = (first, subscription.is(receipt.subscription)) else {
             return Err(format!("{receipt:?} is not of this subscription"));
+        };
+        subscription.backlogs.entry(receipt.backlog).or_insert(place.0);
+        if subscription.place(&receipt) != Some(place) || subscription.is_purged(&receipt) {
+            return Err(format!("{receipt:?} is not of {}", granted.id));
         }
         if subscription.paused_until > now {
             return Err(format!("granted at {now:?}, it is paused until {:?}", subscription.paused_until));
         }
-        if subscription.settings.ordering == Ordering::Key
-            && let Some(topic) = self.topics.get(&granted.topic)
-        {
-            subscription.keeps_order(receipt, topic, now)?;
+        if subscription.settings.ordering == Ordering::Key {
+            subscription.keeps_order(place, first, &topic.messages, now)?;
         }
-        let unseen = subscription.unseen(receipt.sequence);
-        let known = subscription.deliveries.entry(receipt.sequence).or_default();
+        let unseen = subscription.unseen(place);
+        let known = subscription.deliveries.entry(place).or_default();
         if receipt.replays > known.replays && known.may_be_replayed {
             known.relive(receipt.replays);
         }
@@ -331,7 +394,7 @@ impl Model {
             return;
         }
         let settings = &subscription.settings;
-        let known = subscription.deliveries.entry(receipt.sequence).or_default();
+        let known = subscription.deliveries.entry(asked.message).or_default();
         if asked.cause != Cause::MessageExpired {
             known.decided_at.insert((receipt.replays, receipt.attempt), now);
         }
@@ -361,7 +424,7 @@ impl Model {
     /// A dead letter is listed.
     pub(crate) fn dead(&mut self, name: &Name, view: &DeadLetterView) -> Result<(), Violation> {
         let Some(subscription) = self.subscriptions.get_mut(name) else { return Ok(()) };
-        let known = subscription.deliveries.entry(view.id.sequence).or_default();
+        let known = subscription.deliveries.entry(place_of(view.message_id)).or_default();
         let delivery = &view.row.delivery;
         if delivery.replays > known.replays && known.may_be_replayed {
             known.relive(delivery.replays);
@@ -373,10 +436,9 @@ impl Model {
     }
 
     /// The broker stopped while it took these answers in.
-    pub(crate) fn may_have_missed(&mut self, answered: &[(Name, Receipt)]) {
-        for (name, receipt) in answered {
-            let known =
-                self.subscriptions.get_mut(name).and_then(|s| s.deliveries.get_mut(&receipt.sequence));
+    pub(crate) fn may_have_missed(&mut self, answered: &[(Name, Place)]) {
+        for (name, place) in answered {
+            let known = self.subscriptions.get_mut(name).and_then(|s| s.deliveries.get_mut(place));
             if let Some(known) = known {
                 known.due = None;
             }

@@ -1,5 +1,7 @@
 //! Requests on their way, and what their answers may be.
 
+use std::collections::BTreeMap;
+
 use reprise_broker::domain::decision::Action;
 use reprise_broker::domain::delivery::Acked;
 use reprise_broker::domain::failure::Failure;
@@ -7,18 +9,24 @@ use reprise_broker::domain::id::DeadLetterId;
 use reprise_broker::domain::name::Name;
 use reprise_broker::domain::quota::Quota;
 use reprise_broker::domain::receipt::Receipt;
-use reprise_broker::domain::settings::Reads;
+use reprise_broker::domain::settings::{Reads, Start};
 use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{
     Accepted, AckResult, Decided, ExtendResult, Granted, NackResult, Published, Put, Refusal, Replayed,
-    RevisionView, SettleError, SubscriptionView,
+    RevisionView, SettleError, Sought, SubscriptionView, TopicView,
 };
+use reprise_broker::store::row::HeadRow;
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use super::model::{End, Known, LEAST_ATTEMPT_LIMIT, LONGEST_DELAY, Model, Sent, Subscription, Violation};
+use super::model::{
+    End, Known, LEAST_ATTEMPT_LIMIT, LONGEST_DELAY, Model, Sent, Subscription, Violation, place_of,
+};
 
 pub(crate) type Answer<T> = Receiver<Result<T, Refusal>>;
+
+/// Topics that were asked how far they have come.
+pub(crate) type Heads = Vec<(Name, Answer<TopicView>)>;
 
 /// A request whose answer has not come yet.
 pub(crate) enum Pending {
@@ -27,11 +35,14 @@ pub(crate) enum Pending {
     Ack(Name, Vec<Receipt>, Answer<Vec<AckResult>>),
     Nack(Name, Vec<(Receipt, Failure)>, Answer<Vec<NackResult>>),
     Extend(Name, Vec<Receipt>, Answer<Vec<ExtendResult>>),
-    Put(Name, Answer<Put<SubscriptionView>>),
+    /// With what it found where it is new.
+    Put(Name, Heads, Answer<Put<SubscriptionView>>),
     Delete(Name, Answer<()>),
     SetPolicy(Answer<Put<RevisionView>>),
     Replay(Name, DeadLetterId, Answer<Replayed>),
     Discard(Name, DeadLetterId, Answer<()>),
+    /// With the topics that it is of, and the subscription just before.
+    Purge(Name, Heads, Answer<SubscriptionView>, Answer<Sought>),
 }
 
 /// When answers are looked at.
@@ -132,10 +143,12 @@ impl Pending {
                 }
                 Came::Yes(Err(_)) => true,
             },
-            Self::Put(name, answer) => match poll(answer) {
+            Self::Put(name, heads, answer) => match poll(answer) {
                 Came::NotYet => false,
                 Came::Never => true,
-                Came::Yes(Ok(put)) => put_subscription(model, name, put).map(|()| true)?,
+                Came::Yes(Ok(put)) => {
+                    put_subscription(model, name, put, &read_heads(heads)).map(|()| true)?
+                }
                 Came::Yes(Err(refusal)) => return Err(format!("{name} was refused: {refusal}")),
             },
             Self::Delete(name, answer) => match poll(answer) {
@@ -178,9 +191,24 @@ impl Pending {
                     true
                 }
             },
+            Self::Purge(name, heads, before, answer) => match poll(answer) {
+                Came::NotYet => false,
+                Came::Never => true,
+                Came::Yes(answer) => {
+                    let sought = answer.map_err(|refusal| format!("a purge was refused: {refusal}"))?;
+                    purged(model, name, &read_heads(heads), before, sought).map(|()| true)?
+                }
+            },
         };
         Ok((!over).then_some(self))
     }
+}
+
+/// How far they had come.
+pub(crate) fn read_heads(heads: &mut Heads) -> BTreeMap<Name, HeadRow> {
+    let come =
+        heads.iter_mut().filter_map(|(topic, head)| Some((topic.clone(), head.try_recv().ok()?.ok()?)));
+    come.map(|(topic, view)| (topic, view.head)).collect()
 }
 
 fn current<'a>(model: &'a mut Model, name: &Name, receipt: &Receipt) -> Option<&'a mut Known> {
@@ -188,7 +216,7 @@ fn current<'a>(model: &'a mut Model, name: &Name, receipt: &Receipt) -> Option<&
 }
 
 fn dead<'a>(model: &'a mut Model, name: &Name, id: DeadLetterId) -> Option<&'a mut Known> {
-    model.subscriptions.get_mut(name)?.deliveries.get_mut(&id.sequence)
+    model.subscriptions.get_mut(name)?.deliveries.get_mut(&place_of(id.message()))
 }
 
 fn published(
@@ -212,7 +240,7 @@ fn published(
             Err(Refusal::TopicFull { .. }) if topic.quota != Quota::default() => continue,
             other => return Err(format!("a message was not stored: {other:?}")),
         };
-        if id.topic != topic.id || topic.messages.insert(id.sequence, sent).is_some() {
+        if !topic.is(id.topic) || topic.messages.insert(id.sequence, sent).is_some() {
             return Err(format!("{id} was given twice"));
         }
     }
@@ -227,7 +255,7 @@ fn acked(
     at: Moment,
 ) -> Result<(), Violation> {
     let Some(subscription) = model.subscriptions.get_mut(name) else { return Ok(()) };
-    let unseen = subscription.unseen(receipt.sequence) > 0;
+    let unseen = subscription.place(receipt).is_some_and(|place| subscription.unseen(place) > 0);
     let Some(known) = subscription.current(receipt) else {
         return if result.is_ok() { Err(format!("an old receipt acked: {receipt:?}")) } else { Ok(()) };
     };
@@ -269,11 +297,12 @@ fn nacked(
         if result.is_err() {
             return Ok(());
         }
-        let known = subscription.deliveries.get(&receipt.sequence);
+        let known = subscription.place(receipt).and_then(|place| subscription.deliveries.get(&place));
         // The answer waited for other items, and the delivery went on meanwhile.
         let went_on = |known: &Known| {
             known.replays > receipt.replays
                 || known.decided_at.contains_key(&(receipt.replays, receipt.attempt))
+                || (known.end == Some(End::Discarded) && subscription.is_purged(receipt))
         };
         if known.is_some_and(went_on) {
             return Ok(());
@@ -325,7 +354,7 @@ fn extended(
     at: Moment,
 ) -> Result<(), Violation> {
     let Some(subscription) = model.subscriptions.get_mut(name) else { return Ok(()) };
-    let unseen = subscription.unseen(receipt.sequence) > 0;
+    let unseen = subscription.place(receipt).is_some_and(|place| subscription.unseen(place) > 0);
     let Some(known) = subscription.current(receipt) else {
         return if result.is_ok() { Err(format!("an old receipt extended: {receipt:?}")) } else { Ok(()) };
     };
@@ -352,17 +381,47 @@ pub(crate) fn put_subscription(
     model: &mut Model,
     name: &Name,
     put: Put<SubscriptionView>,
+    heads: &BTreeMap<Name, HeadRow>,
 ) -> Result<(), Violation> {
-    let SubscriptionView { row, reads, position, .. } = put.value;
-    let (Reads::Topic(topic), Some(position)) = (reads, position) else {
-        return Err(format!("{name} does not read one topic"));
-    };
+    let SubscriptionView { row, reads, topics, position, .. } = put.value;
     match model.subscriptions.get_mut(name) {
-        Some(known) if !put.created => known.settings = row.settings,
+        Some(known) if !put.created && known.reads == reads => known.settings = row.settings,
         None if put.created => {
-            model.subscriptions.insert(name.clone(), Subscription::new(topic, position.first, row.settings));
+            let latest = row.settings.start == Start::Latest;
+            let begin = |head: &HeadRow| if latest { head.next } else { head.first };
+            let taken = heads.iter().filter(|(topic, _)| reads.takes(topic));
+            let mut first: BTreeMap<_, _> = taken.map(|(topic, head)| (topic.clone(), begin(head))).collect();
+            if topics != first.len() {
+                return Err(format!("{name} reads {topics} topics, and not {first:?}"));
+            }
+            if let (Reads::Topic(topic), Some(position)) = (&reads, position) {
+                // It says so itself, where it reads one.
+                first.insert(topic.clone(), position.first);
+            }
+            model.subscriptions.insert(name.clone(), Subscription::new(reads, first, row.settings));
         }
         known => return Err(format!("{name} was put, created: {}, known: {}", put.created, known.is_some())),
+    }
+    Ok(())
+}
+
+fn purged(
+    model: &mut Model,
+    name: &Name,
+    heads: &BTreeMap<Name, HeadRow>,
+    before: &mut Answer<SubscriptionView>,
+    sought: Sought,
+) -> Result<(), Violation> {
+    let subscription = model.subscriptions.get_mut(name).ok_or("an unknown subscription was purged")?;
+    let outstanding = before.try_recv().ok().and_then(Result::ok).map_or(0, |view| view.counts.backlog);
+    let all = heads.len() == subscription.first.len();
+    let alone = heads.values().next().filter(|_| heads.len() == 1).map(|head| head.next);
+    if sought.ended > outstanding || (all && sought.ended < outstanding) || sought.sequence != alone {
+        return Err(format!("{sought:?} of {name} on {heads:?}: {outstanding} were outstanding"));
+    }
+    for (topic, head) in heads {
+        let id = model.topics.get(topic).and_then(|topic| topic.id);
+        subscription.purge(topic, id, head.next);
     }
     Ok(())
 }

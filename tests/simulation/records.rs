@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reprise_broker::domain::decision::Decider;
 use reprise_broker::domain::failure::Cause;
-use reprise_broker::domain::id::Sequence;
+use reprise_broker::domain::id::MessageId;
 use reprise_broker::domain::name::Name;
 use reprise_broker::engine::{Command, DeliveryView, Page, RecordedView};
 
-use super::model::Violation;
+use super::model::{Place, Violation, place_of};
 use super::policies::POLICIES;
 use super::world::{REALM, World};
 
 /// A decision: which message, life and attempt, and whether its time to live had passed, which is none of the attempt's.
-type Decision = (Sequence, u32, u32, bool);
+type Decision = (Place, u32, u32, bool);
 
 /// What the histories say that policies were asked, by subscription.
 pub(crate) type Histories = BTreeMap<Name, BTreeSet<Decision>>;
@@ -24,13 +24,13 @@ pub(crate) fn kept(subscription: &Name) -> u32 {
 }
 
 /// Notes what a history says.
-pub(crate) fn note(histories: &mut Histories, sequence: Sequence, shown: &DeliveryView) {
+pub(crate) fn note(histories: &mut Histories, id: MessageId, shown: &DeliveryView) {
     let Some(delivery) = &shown.delivery else { return };
     let decisions = histories.entry(shown.subscription.clone()).or_default();
     for past in &delivery.history {
         if past.decision.decider != Decider::AttemptLimit {
             let expired = past.failure.cause == Cause::MessageExpired;
-            decisions.insert((sequence, past.replay, past.attempt, expired));
+            decisions.insert((place_of(id), past.replay, past.attempt, expired));
         }
     }
 }
@@ -61,7 +61,7 @@ fn audit(name: &Name, records: &[RecordedView], history: &BTreeSet<Decision>) ->
             return Err(format!("{number} is missing"));
         }
         let expired = context.failure.cause == Cause::MessageExpired;
-        if !recorded.insert((context.message.id.sequence, context.replays, context.attempt, expired)) {
+        if !recorded.insert((place_of(context.message.id), context.replays, context.attempt, expired)) {
             return Err(format!("one decision is there twice: {failure:?}"));
         }
         if POLICIES.decide(view.digest, context) != failure.evaluation {

@@ -5,31 +5,43 @@ use std::time::Duration;
 use reprise_broker::domain::access::Patterns;
 use reprise_broker::domain::failure::{Cause, Failure};
 use reprise_broker::domain::name::Name;
-use reprise_broker::domain::quota::Quota;
+use reprise_broker::domain::pattern::TopicPattern;
 use reprise_broker::domain::receipt::Receipt;
-use reprise_broker::domain::settings::{Ordering, Reads, Start, TopicSettings};
+use reprise_broker::domain::settings::{Ordering, Reads, Start};
 use reprise_broker::engine::{
-    Ack, Command, DeadLetterQuery, Extend, Nack, NewMessage, Page, Publish, Pull, PutSubscription, PutTopic,
-    Replace, SetPolicy, SubscriptionChange,
+    Ack, Command, DeadLetterQuery, Extend, Nack, NewMessage, Page, Publish, Pull, PutSubscription, Replace,
+    SetPolicy, SubscriptionChange,
 };
 
-use super::model::{LEAST_ATTEMPT_LIMIT, LONGEST_DELAY, LONGEST_WINDOW, Sent, Topic, Violation, key_of};
-use super::names::{self, Names};
+use super::model::{LEAST_ATTEMPT_LIMIT, LONGEST_DELAY, Sent, Violation, key_of};
+use super::names;
 use super::pending::Pending;
 use super::policies::{POLICIES, SINK};
 use super::world::{REALM, World};
 
-const TOPICS: [&str; 3] = ["orders", "mails", SINK];
-const SUBSCRIPTIONS: [(&str, &str); 5] =
-    [("a", "orders"), ("b", "orders"), ("c", "mails"), ("d", "mails"), ("e", SINK)];
+const TOPICS: [&str; 3] = ["shop.orders", "shop.mails", SINK];
+const SUBSCRIPTIONS: [(&str, &str); 7] = [
+    ("a", "shop.orders"),
+    ("b", "shop.orders"),
+    ("c", "shop.mails"),
+    ("d", "shop.mails"),
+    ("e", SINK),
+    ("f", "shop.*"),
+    ("g", ">"),
+];
 const CLASSES: [&str; 4] = ["", "timeout", "invalid", "junk"];
 
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text).expect("a name")
 }
 
+/// The topics that a subscription reads.
+fn reads(text: &str) -> Reads {
+    TopicPattern::parse(text).map_or_else(|_| Reads::Topic(name(text)), Reads::Topics)
+}
+
 /// A message with this payload. An attribute tells it to whoever is not shown the payload.
-fn message(payload: &str) -> NewMessage {
+pub(crate) fn message(payload: &str) -> NewMessage {
     NewMessage {
         key: key_of(payload),
         attributes: vec![("payload".to_owned(), payload.to_owned())],
@@ -42,31 +54,13 @@ impl World {
     /// The topics, with a message in each that gives its id away, and some of the subscriptions.
     pub(crate) fn set_up(&mut self) -> Result<(), Violation> {
         for topic in TOPICS {
-            let keep_acked = self.random.pick(&[Duration::ZERO, Duration::from_secs(30)]);
-            let window = self.random.pick(&[Duration::ZERO, Duration::from_secs(3), LONGEST_WINDOW]);
-            // Few messages are forwarded, and some of them are to wait.
-            let few = if topic == SINK { 2 } else { 12 };
-            let max_messages = self.random.pick(&[None, Some(few)]);
-            let max_bytes = self.random.pick(&[None, Some(400)]);
-            let quota = Quota { max_messages, max_bytes };
-            let settings =
-                TopicSettings { keep_acked, dedup_window: window, quota, ..TopicSettings::default() };
-            let request = PutTopic { name: name(topic), settings };
-            self.call(|reply| Command::PutTopic(REALM, request, reply))?;
-            let payload = format!("the first of {topic}");
-            let message = message(&payload);
-            let request = Publish { topic: name(topic), messages: vec![message], checked: None };
-            let answer = self.call(|reply| Command::Publish(REALM, request, reply))?;
-            let published = answer.and_then(Result::ok).ok_or("the first publish was refused")?;
-            let id = published.results[0].clone().map_err(|refusal| refusal.to_string())?.id;
-            let sent = Sent { payload, available_at: self.now, delay: Duration::ZERO, id: None };
-            let messages = [(id.sequence, sent)].into();
-            let names = Names::new(window);
-            self.model.topics.insert(name(topic), Topic { id: id.topic, messages, names, quota });
+            self.create_topic(&name(topic))?;
         }
         for (subscription, topic) in SUBSCRIPTIONS {
-            if self.random.percent(80) {
-                self.put_subscription(subscription, topic);
+            // Some seeds are left to those that read one topic.
+            let many = matches!(reads(topic), Reads::Topics(_));
+            if self.random.percent(if many { 50 } else { 80 }) {
+                self.put_subscription(subscription, topic)?;
             }
         }
         self.turn()
@@ -74,7 +68,7 @@ impl World {
 
     /// One request of some kind.
     pub(crate) fn request(&mut self) -> Result<(), Violation> {
-        match self.random.below(100) {
+        match self.random.below(102) {
             0..22 => self.publish(),
             22..52 => self.pull(),
             52..68 => self.ack(),
@@ -82,14 +76,18 @@ impl World {
             82..88 => self.extend(),
             88..93 => self.operate_on_dead_letters()?,
             93..96 => self.set_policy(),
-            96..99 => self.change(),
-            _ => self.create_or_delete(),
+            96..99 => self.change()?,
+            99 => self.create_or_delete()?,
+            100 => self.create_or_delete_topic()?,
+            _ if self.random.percent(30) => self.purge()?,
+            _ => {}
         }
         Ok(())
     }
 
     fn publish(&mut self) {
-        let topic = name(self.random.pick(&TOPICS[..2]));
+        let topics: Vec<Name> = self.model.topics.keys().filter(|it| it.as_str() != SINK).cloned().collect();
+        let topic = self.random.pick(&topics);
         let mut messages = Vec::new();
         let mut sent = Vec::new();
         for _ in 0..=self.random.below(4) {
@@ -112,7 +110,7 @@ impl World {
         self.pending.push(Pending::Publish(topic, sent, answer));
     }
 
-    fn some_subscription(&mut self) -> Option<Name> {
+    pub(crate) fn some_subscription(&mut self) -> Option<Name> {
         let names: Vec<Name> = self.model.subscriptions.keys().cloned().collect();
         (!names.is_empty()).then(|| self.random.pick(&names))
     }
@@ -256,19 +254,20 @@ impl World {
         self.pending.push(Pending::SetPolicy(answer));
     }
 
-    fn change(&mut self) {
+    fn change(&mut self) -> Result<(), Violation> {
         if let Some(subscription) = self.some_subscription()
             && let Some((name, topic)) = SUBSCRIPTIONS.iter().find(|(name, _)| *name == subscription.as_str())
         {
-            self.put_subscription(name, topic);
+            self.put_subscription(name, topic)?;
         }
+        Ok(())
     }
 
-    fn create_or_delete(&mut self) {
+    fn create_or_delete(&mut self) -> Result<(), Violation> {
         let (subscription, topic) = self.random.pick(&SUBSCRIPTIONS);
         let subscription_name = name(subscription);
         if self.uncertain.contains(&subscription_name) {
-            return;
+            return Ok(());
         }
         if self.model.subscriptions.contains_key(&subscription_name) {
             let asked = subscription_name.clone();
@@ -276,15 +275,22 @@ impl World {
             self.pending.push(Pending::Delete(subscription_name.clone(), answer));
             self.uncertain.insert(subscription_name);
         } else {
-            self.put_subscription(subscription, topic);
+            self.put_subscription(subscription, topic)?;
         }
+        Ok(())
     }
 
     /// Creates a subscription, or changes its settings at random.
-    fn put_subscription(&mut self, subscription: &str, topic: &str) {
-        let subscription = name(subscription);
+    fn put_subscription(&mut self, subscription: &str, topics: &str) -> Result<(), Violation> {
+        let (subscription, reads) = (name(subscription), reads(topics));
+        let alone =
+            matches!(reads, Reads::Topics(_)) && !self.model.subscriptions.contains_key(&subscription);
+        if alone {
+            // No answer says where it begins on each of its topics: nothing else happens to them meanwhile.
+            self.turn()?;
+        }
         if !self.uncertain.insert(subscription.clone()) {
-            return;
+            return Ok(());
         }
         let seconds = Duration::from_secs;
         let retry = format!(
@@ -294,13 +300,18 @@ impl World {
             self.random.pick(&["none", "full", "equal"]),
             self.random.pick(&["dead_letter", "drop", "retry"]),
         );
-        let forwards = topic != SINK && self.random.percent(60);
+        let ends = reads.takes(&name(SINK));
+        let forwards = !ends && self.random.percent(60);
         // Where it begins is fixed once it is there.
-        let start = self.random.pick(&[Start::Earliest, Start::Latest]);
+        let mut start = self.random.pick(&[Start::Earliest, Start::Latest]);
+        if alone && ends {
+            // What is forwarded comes at any time.
+            start = Start::Earliest;
+        }
         let new = !self.model.subscriptions.contains_key(&subscription);
         let change = SubscriptionChange {
             start: new.then_some(start),
-            ordering: new.then_some(if ["b", "d"].contains(&subscription.as_str()) {
+            ordering: new.then_some(if ["b", "d", "g"].contains(&subscription.as_str()) {
                 Ordering::Key
             } else {
                 Ordering::None
@@ -320,12 +331,14 @@ impl World {
         };
         let request = PutSubscription {
             name: subscription.clone(),
-            reads: Some(Reads::Topic(name(topic))),
+            reads: Some(reads.clone()),
             change,
             replace: Replace::Named,
             retry: Some(retry),
         };
         let answer = self.send(|reply| Command::PutSubscription(REALM, Box::new(request), reply));
-        self.pending.push(Pending::Put(subscription, answer));
+        let heads = self.ask_heads(|topic| new && reads.takes(topic));
+        self.pending.push(Pending::Put(subscription, heads, answer));
+        if alone { self.turn() } else { Ok(()) }
     }
 }

@@ -7,7 +7,7 @@ use reprise_broker::domain::access::Patterns;
 use reprise_broker::domain::id::RealmId;
 use reprise_broker::domain::name::Name;
 use reprise_broker::domain::quota::Usage;
-use reprise_broker::domain::receipt::{Receipt, Secret};
+use reprise_broker::domain::receipt::Secret;
 use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{
     Ask, Command, Durability, Engine, Page, Put, Refusal, Reply, SubscriptionView, Verdict,
@@ -16,8 +16,8 @@ use reprise_broker::store::simulated::{Disk, Simulated};
 use reprise_broker::store::{Keyspace, Store as _, key};
 use tokio::sync::oneshot;
 
-use super::model::{Model, Question, Violation};
-use super::pending::{Moment, Pending, put_subscription};
+use super::model::{Model, Place, Question, Violation, place_of};
+use super::pending::{Heads, Moment, Pending, put_subscription, read_heads};
 use super::policies::POLICIES;
 use super::random::Random;
 use super::watched::{Trace, Watched};
@@ -129,7 +129,7 @@ impl World {
     }
 
     /// Hands over the answers of policies that have arrived, in any order and at any place among the commands.
-    fn answer_asks(&mut self, group: &mut Vec<Command>) -> Vec<(Name, Receipt)> {
+    fn answer_asks(&mut self, group: &mut Vec<Command>) -> Vec<(Name, Place)> {
         let (arrived, waiting) =
             std::mem::take(&mut self.asks).into_iter().partition(|a| a.arrives_at <= self.now && !self.quiet);
         self.asks = waiting;
@@ -146,7 +146,7 @@ impl World {
                 if !asked.orphan {
                     self.model.answered(&asked.name, receipt, result, &asked.question, self.now, syncs);
                 }
-                answered.push((asked.name, receipt));
+                answered.push((asked.name, asked.question.message));
                 verdicts.push(asked.verdict);
             }
             let place = self.random.below(group.len() + 1);
@@ -166,6 +166,7 @@ impl World {
                 arrives_at: self.now + delay,
                 name: ask.context.subscription.clone(),
                 question: Question {
+                    message: place_of(ask.context.message.id),
                     payload: named(&ask.context.message.attributes),
                     cause: ask.context.failure.cause,
                     changing: false,
@@ -258,12 +259,13 @@ impl World {
     fn take_stock(&mut self) -> Result<(), Violation> {
         let uncertain = std::mem::take(&mut self.uncertain);
         let page = Page { after: None, limit: 1_000 };
-        let Some(listed) =
-            self.call(|reply| Command::ListSubscriptions(REALM, page, Patterns::all(), reply))?
-        else {
-            return Ok(());
-        };
+        // All in one turn: no policy is asked before it is known by which settings its answer is taken.
+        let mut listed = self.send(|reply| Command::ListSubscriptions(REALM, page, Patterns::all(), reply));
+        let mut heads = self.ask_heads(|_| true);
+        self.turn()?;
+        let Ok(listed) = listed.try_recv() else { return Ok(()) };
         let listed = listed.map_err(|refusal| refusal.to_string())?.items;
+        let heads = read_heads(&mut heads);
         for name in self.model.subscriptions.keys().cloned().collect::<Vec<_>>() {
             if !listed.iter().any(|view| view.row.name == name) {
                 if !uncertain.contains(&name) {
@@ -278,9 +280,16 @@ impl World {
             if created && !uncertain.contains(&name) {
                 return Err(format!("subscription {name} came back"));
             }
-            put_subscription(&mut self.model, &name, Put { created, value: view })?;
+            put_subscription(&mut self.model, &name, Put { created, value: view }, &heads)?;
         }
         Ok(())
+    }
+
+    /// Asks how far some of the topics have come.
+    pub(crate) fn ask_heads(&mut self, which: impl Fn(&Name) -> bool) -> Heads {
+        let topics: Vec<Name> = self.model.topics.keys().filter(|topic| which(topic)).cloned().collect();
+        let ask = |topic: Name| (topic.clone(), self.send(|reply| Command::GetTopic(REALM, topic, reply)));
+        topics.into_iter().map(ask).collect()
     }
 
     pub(crate) fn view(&mut self, name: &Name) -> Result<Option<SubscriptionView>, Violation> {
