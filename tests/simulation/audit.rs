@@ -62,7 +62,8 @@ impl World {
         let mut asked = Vec::new();
         let mut kept: BTreeMap<Name, (HeadRow, Usage)> = BTreeMap::new();
         for (topic, mut head) in topics.into_iter().zip(heads) {
-            let Ok(Ok(view)) = head.try_recv() else { return Ok(()) };
+            let Ok(view) = head.try_recv() else { return Ok(()) };
+            let view = view.map_err(|refusal| format!("{topic}: {refusal}"))?;
             let last = self.model.topics[&topic].messages.keys().next_back().copied().unwrap_or(0);
             if view.head.next <= last {
                 return Err(format!("{topic} ends before message {last}"));
