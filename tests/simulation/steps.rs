@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use reprise_broker::domain::failure::{Cause, Failure};
 use reprise_broker::domain::receipt::Receipt;
-use reprise_broker::domain::settings::{Reads, TopicSettings};
+use reprise_broker::domain::settings::{Mode, Reads, TopicSettings};
 use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{
     Ack, AckResult, Command, Durability, Engine, Granted, Nack, NackResult, NewMessage, Publish, Pull,
@@ -14,6 +14,7 @@ use reprise_broker::store::simulated::{Disk, Simulated};
 use tokio::sync::oneshot;
 
 use super::policies::POLICIES;
+use super::watched::{Trace, Watched};
 use super::work::name;
 use super::world::{REALM, SECRET};
 
@@ -22,6 +23,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 struct Steps {
     disk: Disk,
+    trace: Trace,
     engine: Option<Engine>,
     now: Timestamp,
 }
@@ -29,7 +31,11 @@ struct Steps {
 impl Steps {
     /// A topic and a subscription whose policy retries after an hour.
     fn new() -> Self {
-        let mut steps = Self { disk: Disk::default(), engine: None, now: START };
+        Self::of_mode(Mode::Acked)
+    }
+
+    fn of_mode(mode: Mode) -> Self {
+        let mut steps = Self { disk: Disk::default(), trace: Trace::default(), engine: None, now: START };
         steps.start_at(START);
         let topic = PutTopic { name: name("t"), settings: TopicSettings::default() };
         steps.run(|reply| Command::PutTopic(REALM, topic, reply)).expect("it runs").expect("a topic");
@@ -37,7 +43,7 @@ impl Steps {
         let request = Box::new(PutSubscription {
             name: name("s"),
             reads: Some(Reads::Topic(name("t"))),
-            change: SubscriptionChange { lease, ..SubscriptionChange::default() },
+            change: SubscriptionChange { mode: Some(mode), lease, ..SubscriptionChange::default() },
             replace: Replace::All,
             retry: Some(r#"{"delay":"1h","jitter":"none","max_attempts":3}"#.to_owned()),
         });
@@ -55,7 +61,8 @@ impl Steps {
         self.now = now;
         let store = Simulated::open(&self.disk).expect("the disk opens");
         let standard = POLICIES.standard.clone();
-        let engine = Engine::open(Box::new(store), Durability::Fsync, standard, SECRET, now);
+        let store = Box::new(Watched { store, trace: self.trace.clone() });
+        let engine = Engine::open(store, Durability::Fsync, standard, SECRET, now);
         self.engine = Some(engine.expect("it starts"));
     }
 
@@ -93,14 +100,14 @@ impl Steps {
     }
 
     fn pull(&mut self) -> Vec<Granted> {
-        let request = Pull {
-            subscription: name("s"),
-            max: 10,
-            wait: Duration::ZERO,
-            max_bytes: 1_000_000,
-            consumer: None,
-        };
-        self.run(|reply| Command::Pull(REALM, request, reply)).expect("it runs").expect("pulled")
+        self.run(|reply| Command::Pull(REALM, pull(), reply)).expect("it runs").expect("pulled")
+    }
+
+    /// A pull whose consumer goes when its deliveries are written down, and before it is given them.
+    fn pull_and_go(&mut self) {
+        let (reply, answer) = oneshot::channel();
+        self.trace.at_next_apply(move || drop(answer));
+        self.turns(vec![Command::Pull(REALM, pull(), reply)]).expect("it runs");
     }
 
     fn ack(&mut self, receipt: Receipt) -> Option<AckResult> {
@@ -116,6 +123,32 @@ impl Steps {
 
     fn view(&mut self) -> SubscriptionView {
         self.run(|reply| Command::GetSubscription(REALM, name("s"), reply)).expect("it runs").expect("shown")
+    }
+}
+
+fn pull() -> Pull {
+    let (max, wait, max_bytes) = (10, Duration::ZERO, 1_000_000);
+    Pull { subscription: name("s"), max, wait, max_bytes, consumer: None }
+}
+
+/// A consumer goes in the moment that its deliveries are on their way: they are the next one's, without a failure, also
+/// where they were settled as they were handed out, and after a kill.
+#[test]
+fn what_nobody_was_given_comes_again() {
+    for mode in [Mode::Acked, Mode::AutoAcked] {
+        let mut steps = Steps::of_mode(mode);
+        for _ in 0..3 {
+            steps.publish(Duration::ZERO);
+        }
+        steps.pull_and_go();
+        let counts = steps.view().counts;
+        assert_eq!((counts.backlog, counts.in_flight), (3, 0), "{mode:?}");
+        steps.start_at(START);
+        let again: Vec<_> = steps.pull().iter().map(|it| (it.receipt.sequence, it.failures)).collect();
+        assert_eq!(again, [(1, 0), (2, 0), (3, 0)], "{mode:?}");
+        steps.start_at(START);
+        let left = if mode == Mode::Acked { 3 } else { 0 };
+        assert_eq!(steps.view().counts.backlog, left, "{mode:?}");
     }
 }
 

@@ -15,9 +15,15 @@ pub(crate) struct Trace(Arc<Mutex<Seen>>);
 struct Seen {
     hasher: blake3::Hasher,
     syncs: u64,
+    at_next_apply: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Trace {
+    /// Has something happen in the middle of a turn.
+    pub(crate) fn at_next_apply(&self, happens: impl FnOnce() + Send + 'static) {
+        self.seen().at_next_apply = Some(Box::new(happens));
+    }
+
     pub(crate) fn note(&self, what: &[u8]) {
         self.seen().hasher.update(&(what.len() as u64).to_le_bytes()).update(what);
     }
@@ -45,7 +51,10 @@ impl Store for Watched {
         for commit in commits {
             self.trace.note(&commit.encode());
         }
-        self.store.apply(commits)
+        self.store.apply(commits)?;
+        let happens = self.trace.seen().at_next_apply.take();
+        happens.into_iter().for_each(|happens| happens());
+        Ok(())
     }
 
     fn sync(&mut self) -> Result<(), StoreError> {

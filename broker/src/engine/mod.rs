@@ -426,7 +426,7 @@ impl Engine {
         self.topic_of(id).map_or(0, |topic| topic.head.first)
     }
 
-    /// The only backlog of a subscription, or the one of this topic.
+    /// What a subscription has of a topic, if it reads it.
     fn backlog_on(&self, id: SubscriptionId, topic: TopicId) -> Option<&Backlog> {
         let of_topic = self.topics.get(&topic)?.backlogs.iter();
         of_topic.filter_map(|it| self.backlogs.get(it)).find(|it| it.subscription == id)

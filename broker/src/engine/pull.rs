@@ -99,7 +99,6 @@ impl Engine {
             let taker = Taker { consumer: waiter.consumer.clone(), max_bytes: waiter.max_bytes };
             let Batch { granted, settled, looked_at, .. } = self.take(id, want, taker)?;
             budget.rows = budget.rows.saturating_sub(looked_at);
-            self.changed_subscriptions.insert(id);
             let Some(subscription) = self.subscriptions.get_mut(&id) else { break };
             if granted.is_empty() {
                 if subscription.active.is_empty() {
@@ -148,7 +147,9 @@ impl Engine {
             let Some(next) = subscription.active_behind(subscription.served) else { break };
             subscription.served = next;
             self.take_from(next, want, &mut batch)?;
+            // The next one may apply what this one left to be written.
             self.changed_backlogs.insert(next);
+            self.changed_subscriptions.insert(id);
             self.look_at(next);
         }
         Ok(batch)
