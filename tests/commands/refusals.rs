@@ -173,7 +173,8 @@ fn a_token_opens_the_broker() {
         broker.send(request).expect(201);
     }
     let revisions = ["policy", "revisions", "--subscription", "s"];
-    for wrong in [revisions.to_vec(), [revisions.to_vec(), vec!["--token", "other"]].concat()] {
+    let with = |token| [&revisions[..], &["--token", token]].concat();
+    for wrong in [revisions.to_vec(), with("other"), with("-other")] {
         let complaint = at(&broker, &wrong).failed(1);
         assert!(
             complaint.starts_with("broker: the broker refused (unauthorized): send the operator's token"),

@@ -384,6 +384,10 @@ fn bodies_that_are_no_request_are_refused() {
             rows.push((what, request, 415, "unsupported_media_type"));
         }
     }
+    // Any other type is a raw body's; this one is what curl says of whatever it sends.
+    let form = "application/x-www-form-urlencoded";
+    let request = send("POST", "/v1/topics/t/messages", form, "{}");
+    rows.push(("a publish as a form".to_owned(), request, 415, "unsupported_media_type"));
     refused(&broker, rows);
 }
 

@@ -13,7 +13,8 @@ pub(super) struct Connection {
     #[arg(long, env = "BROKER_URL", default_value = "http://127.0.0.1:7070", global = true)]
     url: String,
     /// The token that it wants; the operator's is in operator.token of its data folder.
-    #[arg(long, env = "BROKER_TOKEN", hide_env_values = true, global = true)]
+    // It can begin with a hyphen.
+    #[arg(long, allow_hyphen_values = true, env = "BROKER_TOKEN", hide_env_values = true, global = true)]
     token: Option<String>,
     /// The realm, for operators; a token has its own.
     #[arg(long, env = "BROKER_REALM", global = true)]

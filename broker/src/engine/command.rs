@@ -139,7 +139,7 @@ pub enum Refusal {
     #[error("topic {0} still has subscriptions: delete them first")]
     TopicInUse(Name),
     #[error(
-        "a subscription with a pattern has deliveries or dead letters of topic {0}: settle or purge them first"
+        "a subscription with a pattern has deliveries or dead letters of topic {0}: settle or purge the ones, replay or discard the others first"
     )]
     TopicUnsettled(Name),
     #[error("subscription {subscription} reads {}; delete it to read another", ReadsText(.reads))]

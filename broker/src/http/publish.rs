@@ -84,7 +84,7 @@ pub(super) async fn publish(
     let (parts, body) = request.into_parts();
     let bytes = read(&parts.headers, body, limit::MAX_BODY_BYTES, ErrorCode::BodyTooLarge).await?;
     let headers = &parts.headers;
-    let items = match kind(headers, &bytes, is_raw) {
+    let items = match kind(headers, &bytes, is_raw)? {
         Kind::Batch(spoken) => {
             no_message_headers(headers)?;
             batch(parse::<Batch>(spoken, &bytes)?.messages, item)?
@@ -150,21 +150,27 @@ enum Described {
     Structured,
 }
 
-/// A batch is MessagePack, a JSON object with a field `messages`, or what says that it is one of CloudEvents.
-fn kind(headers: &HeaderMap, bytes: &[u8], is_raw: bool) -> Kind {
+/// A batch is MessagePack, a JSON object with a field `messages`, or what says that it is one of CloudEvents. What tools
+/// send that were not told what it is may be meant as any of them.
+fn kind(headers: &HeaderMap, bytes: &[u8], is_raw: bool) -> Result<Kind, Problem> {
     let media_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = media_type.split(';').next().unwrap_or_default().trim();
     match media_type {
         _ if is_raw => {}
-        "application/cloudevents+json" => return Kind::One(Described::Structured),
-        "application/cloudevents-batch+json" => return Kind::Events,
+        "application/cloudevents+json" => return Ok(Kind::One(Described::Structured)),
+        "application/cloudevents-batch+json" => return Ok(Kind::Events),
         _ if cloudevents::is_binary(headers) => {}
-        "application/msgpack" | "application/x-msgpack" => return Kind::Batch(Format::MessagePack),
-        "application/json" | "" if is_batch(bytes) => return Kind::Batch(Format::Json),
+        "application/msgpack" | "application/x-msgpack" => return Ok(Kind::Batch(Format::MessagePack)),
+        "application/json" | "" if is_batch(bytes) => return Ok(Kind::Batch(Format::Json)),
+        "application/x-www-form-urlencoded" => {
+            let detail =
+                "say what it is: application/json for a batch, another type or ?raw=true for a raw body";
+            return Err(Problem::new(ErrorCode::UnsupportedMediaType, detail));
+        }
         _ => {}
     }
-    Kind::One(if cloudevents::is_binary(headers) { Described::Binary } else { Described::Plain })
+    Ok(Kind::One(if cloudevents::is_binary(headers) { Described::Binary } else { Described::Plain }))
 }
 
 fn is_batch(bytes: &[u8]) -> bool {
