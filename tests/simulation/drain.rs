@@ -39,22 +39,32 @@ impl World {
         Err(format!("something never ends:{left}"))
     }
 
+    /// Pulls what a subscription has to hand out, and acks it.
+    pub(crate) fn pull_and_ack(&mut self, name: &Name) -> Result<(), Violation> {
+        let before = self.model.subscriptions.get(name).map_or(0, |s| s.receipts.len());
+        let (wait, max_bytes) = (Duration::ZERO, 100_000);
+        let request = Pull { subscription: name.clone(), max: 100, wait, max_bytes, consumer: None };
+        let answer = self.send(|reply| Command::Pull(REALM, request, reply));
+        self.pending.push(Pending::Pull(name.clone(), answer));
+        self.turn()?;
+        let receipts = self.model.subscriptions.get(name).map(|s| s.receipts[before..].to_vec());
+        if let Some(receipts) = receipts.filter(|receipts| !receipts.is_empty()) {
+            let request = Ack { subscription: name.clone(), receipts: receipts.clone() };
+            let answer = self.send(|reply| Command::Ack(REALM, request, reply));
+            self.pending.push(Pending::Ack(name.clone(), receipts, answer));
+        }
+        Ok(())
+    }
+
     /// Pulls and acks all that is there. Says whether nothing was left.
     fn drain_once(&mut self) -> Result<bool, Violation> {
+        if self.random.percent(30) {
+            // Some of them may have nothing but dead letters of it.
+            self.delete_topic(&name(LATER), false)?;
+        }
         let names: Vec<Name> = self.model.subscriptions.keys().cloned().collect();
         for name in names {
-            let before = self.model.subscriptions.get(&name).map_or(0, |s| s.receipts.len());
-            let (wait, max_bytes) = (Duration::ZERO, 100_000);
-            let request = Pull { subscription: name.clone(), max: 100, wait, max_bytes, consumer: None };
-            let answer = self.send(|reply| Command::Pull(REALM, request, reply));
-            self.pending.push(Pending::Pull(name.clone(), answer));
-            self.turn()?;
-            let receipts = self.model.subscriptions.get(&name).map(|s| s.receipts[before..].to_vec());
-            if let Some(receipts) = receipts.filter(|receipts| !receipts.is_empty()) {
-                let request = Ack { subscription: name.clone(), receipts: receipts.clone() };
-                let answer = self.send(|reply| Command::Ack(REALM, request, reply));
-                self.pending.push(Pending::Ack(name.clone(), receipts, answer));
-            }
+            self.pull_and_ack(&name)?;
             self.settle_dead_letters(&name, 100, true)?;
             self.turn()?;
         }

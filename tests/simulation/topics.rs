@@ -57,6 +57,11 @@ impl World {
     pub(crate) fn create_or_delete_topic(&mut self) -> Result<(), Violation> {
         let topic = name(LATER);
         if self.model.topics.contains_key(&topic) {
+            let readers = self.model.subscriptions.iter().filter(|(_, it)| it.first.contains_key(&topic));
+            for reader in readers.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+                // Or it would hardly ever be settled.
+                self.pull_and_ack(&reader)?;
+            }
             self.delete_topic(&topic, false)
         } else {
             self.create_topic(&topic)
