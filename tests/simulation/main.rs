@@ -15,6 +15,7 @@ mod random;
 mod records;
 mod steps;
 mod topics;
+mod turns;
 mod watched;
 mod work;
 mod world;

@@ -101,6 +101,8 @@ pub(crate) struct Sent {
     pub(crate) payload: String,
     pub(crate) available_at: Timestamp,
     pub(crate) delay: Duration,
+    /// It has a time to live.
+    pub(crate) is_mortal: bool,
     /// What its producer calls it.
     pub(crate) id: Option<String>,
 }
@@ -132,6 +134,8 @@ pub(crate) struct Subscription {
     backlogs: BTreeMap<BacklogId, TopicId>,
     /// Those that a purge ended.
     ended: BTreeSet<BacklogId>,
+    /// Topics with something to hand out, and the pulls in a row that got none of it.
+    pub(crate) passed_by: BTreeMap<Name, usize>,
 }
 
 #[derive(Debug, Default)]
@@ -188,6 +192,7 @@ impl Subscription {
             id: None,
             backlogs: BTreeMap::new(),
             ended: BTreeSet::new(),
+            passed_by: BTreeMap::new(),
         }
     }
 
@@ -204,8 +209,11 @@ impl Subscription {
     /// What is outstanding on a topic is so no more: the next message there is `first`.
     pub(crate) fn purge(&mut self, topic: &Name, id: Option<TopicId>, first: Sequence) {
         self.first.insert(topic.clone(), first);
+        self.passed_by.clear();
         let of_topic = self.backlogs.iter().filter(|(_, of)| Some(**of) == id);
         self.ended.extend(of_topic.map(|(backlog, _)| *backlog));
+        let ended = self.deliveries.iter_mut().filter(|((of, _), _)| Some(*of) == id);
+        ended.for_each(|(_, known)| known.lease = None);
     }
 
     /// Whether a purge has ended what it was granted for.
@@ -223,6 +231,12 @@ impl Subscription {
         // Where later attempts may have been forgotten, it may be the current one again.
         let current = known.floor()..=known.attempt;
         (known.replays == receipt.replays && current.contains(&receipt.attempt)).then_some(known)
+    }
+
+    /// Leases that somebody holds, on all topics.
+    fn held(&self, now: Timestamp) -> usize {
+        let open = self.deliveries.values().filter(|known| known.end.is_none() && known.may.is_empty());
+        open.filter(|known| known.lease.is_some_and(|lease| lease.holds(now))).count()
     }
 
     /// Whether a lease that nobody saw may have followed the last one seen.
@@ -305,7 +319,13 @@ impl Model {
                 return Err(format!("{payload} was forwarded, which no policy asked for"));
             }
             // A forwarded message never waits.
-            Sent { payload, available_at: Timestamp::default(), delay: Duration::ZERO, id: None }
+            Sent {
+                payload,
+                available_at: Timestamp::default(),
+                delay: Duration::ZERO,
+                is_mortal: false,
+                id: None,
+            }
         } else {
             let place = self.unanswered.iter().position(|(to, sent)| to == topic && sent.payload == payload);
             let place = place.ok_or_else(|| format!("{id} holds {payload}, which nobody published"))?;
@@ -376,6 +396,10 @@ impl Model {
         known.lease = Some(Lease { until, settling: false, unsure: false });
         known.may.clear();
         subscription.receipts.push(receipt);
+        let (held, most) = (subscription.held(now), subscription.settings.max_in_flight as usize);
+        if held > most {
+            return Err(format!("{receipt:?} is one of {held} leases, and {most} are allowed"));
+        }
         Ok(())
     }
 

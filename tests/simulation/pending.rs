@@ -89,6 +89,7 @@ impl Pending {
                     true
                 }
                 Came::Yes(Ok(granted)) => {
+                    model.take_turns(name, &granted, at.now)?;
                     for granted in &granted {
                         model.granted(name, granted, at.now, at.syncs)?;
                     }

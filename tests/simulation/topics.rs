@@ -45,7 +45,8 @@ impl World {
         while self.model.topics.get(topic).is_some_and(|topic| topic.id.is_none()) {
             let payload = format!("the first of {topic}");
             let messages = vec![message(&payload)];
-            let sent = Sent { payload, available_at: self.now, delay: Duration::ZERO, id: None };
+            let sent =
+                Sent { payload, available_at: self.now, delay: Duration::ZERO, is_mortal: false, id: None };
             let request = Publish { topic: topic.clone(), messages, checked: None };
             let answer = self.send(|reply| Command::Publish(REALM, request, reply));
             self.pending.push(Pending::Publish(topic.clone(), vec![sent], answer));

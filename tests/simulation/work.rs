@@ -102,7 +102,13 @@ impl World {
             };
             let ttl = self.random.percent(30).then(|| self.random.millis(1, 10_000));
             let dedup = id.as_deref().map(|id| names::key(id, &payload));
-            sent.push(Sent { payload: payload.clone(), available_at: self.now + delay, delay, id });
+            sent.push(Sent {
+                payload: payload.clone(),
+                available_at: self.now + delay,
+                delay,
+                is_mortal: ttl.is_some(),
+                id,
+            });
             messages.push(NewMessage { delay, ttl, dedup, ..message(&payload) });
         }
         let request = Publish { topic: topic.clone(), messages, checked: None };

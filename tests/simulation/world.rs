@@ -251,6 +251,8 @@ impl World {
         } else {
             self.now = self.now + self.random.millis(0, 3_000);
         }
+        // Turns begin anew.
+        self.model.subscriptions.values_mut().for_each(|it| it.passed_by.clear());
         self.open()?;
         self.take_stock()
     }
