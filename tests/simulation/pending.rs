@@ -9,7 +9,7 @@ use reprise_broker::domain::id::DeadLetterId;
 use reprise_broker::domain::name::Name;
 use reprise_broker::domain::quota::Quota;
 use reprise_broker::domain::receipt::Receipt;
-use reprise_broker::domain::settings::{Reads, Start};
+use reprise_broker::domain::settings::Start;
 use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{
     Accepted, AckResult, Decided, ExtendResult, Granted, NackResult, Published, Put, Refusal, Replayed,
@@ -42,7 +42,13 @@ pub(crate) enum Pending {
     Replay(Name, DeadLetterId, Answer<Replayed>),
     Discard(Name, DeadLetterId, Answer<()>),
     /// With the topics that it is of, and the subscription just before.
-    Purge(Name, Heads, Answer<SubscriptionView>, Answer<Sought>),
+    Purge(Purged, Heads, Answer<SubscriptionView>, Answer<Sought>),
+}
+
+/// A subscription that was purged, and whether one topic was meant.
+pub(crate) struct Purged {
+    pub(crate) name: Name,
+    pub(crate) one_topic: bool,
 }
 
 /// When answers are looked at.
@@ -192,12 +198,12 @@ impl Pending {
                     true
                 }
             },
-            Self::Purge(name, heads, before, answer) => match poll(answer) {
+            Self::Purge(of, heads, before, answer) => match poll(answer) {
                 Came::NotYet => false,
                 Came::Never => true,
                 Came::Yes(answer) => {
                     let sought = answer.map_err(|refusal| format!("a purge was refused: {refusal}"))?;
-                    purged(model, name, &read_heads(heads), before, sought).map(|()| true)?
+                    purged(model, of, &read_heads(heads), before, sought).map(|()| true)?
                 }
             },
         };
@@ -384,20 +390,16 @@ pub(crate) fn put_subscription(
     put: Put<SubscriptionView>,
     heads: &BTreeMap<Name, HeadRow>,
 ) -> Result<(), Violation> {
-    let SubscriptionView { row, reads, topics, position, .. } = put.value;
+    let SubscriptionView { row, reads, topics, .. } = put.value;
     match model.subscriptions.get_mut(name) {
         Some(known) if !put.created && known.reads == reads => known.settings = row.settings,
         None if put.created => {
             let latest = row.settings.start == Start::Latest;
             let begin = |head: &HeadRow| if latest { head.next } else { head.first };
             let taken = heads.iter().filter(|(topic, _)| reads.takes(topic));
-            let mut first: BTreeMap<_, _> = taken.map(|(topic, head)| (topic.clone(), begin(head))).collect();
+            let first: BTreeMap<_, _> = taken.map(|(topic, head)| (topic.clone(), begin(head))).collect();
             if topics != first.len() {
                 return Err(format!("{name} reads {topics} topics, and not {first:?}"));
-            }
-            if let (Reads::Topic(topic), Some(position)) = (&reads, position) {
-                // It says so itself, where it reads one.
-                first.insert(topic.clone(), position.first);
             }
             model.subscriptions.insert(name.clone(), Subscription::new(reads, first, row.settings));
         }
@@ -408,7 +410,7 @@ pub(crate) fn put_subscription(
 
 fn purged(
     model: &mut Model,
-    name: &Name,
+    Purged { name, one_topic }: &Purged,
     heads: &BTreeMap<Name, HeadRow>,
     before: &mut Answer<SubscriptionView>,
     sought: Sought,
@@ -416,7 +418,7 @@ fn purged(
     let subscription = model.subscriptions.get_mut(name).ok_or("an unknown subscription was purged")?;
     let outstanding = before.try_recv().ok().and_then(Result::ok).map_or(0, |view| view.counts.backlog);
     let all = heads.len() == subscription.first.len();
-    let alone = heads.values().next().filter(|_| heads.len() == 1).map(|head| head.next);
+    let alone = heads.values().next().filter(|_| *one_topic).map(|head| head.next);
     if sought.ended > outstanding || (all && sought.ended < outstanding) || sought.sequence != alone {
         return Err(format!("{sought:?} of {name} on {heads:?}: {outstanding} were outstanding"));
     }

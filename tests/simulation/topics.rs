@@ -5,13 +5,13 @@ use std::time::Duration;
 use reprise_broker::domain::id::MessageId;
 use reprise_broker::domain::name::Name;
 use reprise_broker::domain::quota::Quota;
-use reprise_broker::domain::settings::TopicSettings;
+use reprise_broker::domain::settings::{Reads, TopicSettings};
 use reprise_broker::engine::{Command, Publish, Purge, PutTopic, Refusal};
 
 use super::audit::gone;
 use super::model::{End, LONGEST_WINDOW, Sent, Topic, Violation};
 use super::names::Names;
-use super::pending::Pending;
+use super::pending::{Pending, Purged};
 use super::policies::SINK;
 use super::work::{message, name};
 use super::world::{REALM, World};
@@ -122,6 +122,7 @@ impl World {
         self.turn()?;
         let Some(subscription) = self.model.subscriptions.get(name) else { return Ok(()) };
         let topics: Vec<Name> = subscription.first.keys().cloned().collect();
+        let by_name = matches!(subscription.reads, Reads::Topic(_));
         // The same one every time: a purge whose answer was lost may have been.
         let topic = self.random.percent(50).then(|| self.random.pick(&topics));
         while self.model.subscriptions.contains_key(name) {
@@ -135,7 +136,8 @@ impl World {
                 let answer = self.send(|reply| Command::Purge(REALM, request, reply));
                 let among = |it: &Name| topics.contains(it) && topic.as_ref().is_none_or(|topic| topic == it);
                 let heads = self.ask_heads(among);
-                self.pending.push(Pending::Purge(name.clone(), heads, before, answer));
+                let of = Purged { name: name.clone(), one_topic: by_name || topic.is_some() };
+                self.pending.push(Pending::Purge(of, heads, before, answer));
                 self.turn()?;
             }
             if self.lives == lives {

@@ -289,15 +289,14 @@ impl World {
     /// Creates a subscription, or changes its settings at random.
     fn put_subscription(&mut self, subscription: &str, topics: &str) -> Result<(), Violation> {
         let (subscription, reads) = (name(subscription), reads(topics));
-        let alone =
-            matches!(reads, Reads::Topics(_)) && !self.model.subscriptions.contains_key(&subscription);
-        if alone {
-            // No answer says where it begins on each of its topics: nothing else happens to them meanwhile.
+        if !self.model.subscriptions.contains_key(&subscription) {
+            // No answer says where it begins, and it may be lost: nothing else happens to its topics meanwhile.
             self.turn()?;
         }
         if !self.uncertain.insert(subscription.clone()) {
             return Ok(());
         }
+        let new = !self.model.subscriptions.contains_key(&subscription);
         let seconds = Duration::from_secs;
         let retry = format!(
             r#"{{"max_attempts":{},"delay":{},"jitter":"{}","on_expired":"{}","classes":{{"invalid":{{"action":"dead_letter"}},"junk":{{"action":"drop"}}}}}}"#,
@@ -310,11 +309,10 @@ impl World {
         let forwards = !ends && self.random.percent(60);
         // Where it begins is fixed once it is there.
         let mut start = self.random.pick(&[Start::Earliest, Start::Latest]);
-        if alone && ends {
+        if ends {
             // What is forwarded comes at any time.
             start = Start::Earliest;
         }
-        let new = !self.model.subscriptions.contains_key(&subscription);
         let change = SubscriptionChange {
             start: new.then_some(start),
             ordering: new.then_some(if ["b", "d", "g"].contains(&subscription.as_str()) {
@@ -345,6 +343,6 @@ impl World {
         let answer = self.send(|reply| Command::PutSubscription(REALM, Box::new(request), reply));
         let heads = self.ask_heads(|topic| new && reads.takes(topic));
         self.pending.push(Pending::Put(subscription, heads, answer));
-        if alone { self.turn() } else { Ok(()) }
+        if new { self.turn() } else { Ok(()) }
     }
 }

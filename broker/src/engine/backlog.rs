@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
+use super::command::Counts;
 use super::order::KeyHash;
 use super::recent::Recent;
 use super::settle::NackSlot;
@@ -37,6 +38,8 @@ pub(super) struct Backlog {
     /// No delivery that is blocked by its key has a sequence below this. Rows that were there and are gone would have to
     /// be waded through again by each search for the first one.
     pub(super) blocked_from: Recent<KeyHash, Sequence>,
+    /// What its subscription counts of it.
+    pub(super) counted: Counts,
     /// What is set in the engine's wakes.
     pub(super) wake: Option<Timestamp>,
 }
@@ -101,6 +104,7 @@ impl Backlog {
             turn: Turn::Due,
             fresh_at: None,
             blocked_from: Recent::new(BUSY_KEYS, |_| 1),
+            counted: Counts::default(),
             wake: None,
         }
     }
@@ -139,6 +143,22 @@ impl Backlog {
     pub(super) fn depth(&self, topic: &Topic) -> u64 {
         let fresh = topic.head.next.saturating_sub(self.row.next).saturating_sub(self.row.ahead);
         fresh + self.leased + self.row.delayed
+    }
+
+    /// Whether a delivery that nobody replayed may have rows beside its message.
+    pub(super) fn may_have_rows(&self, sequence: Sequence) -> bool {
+        let passed = sequence < self.row.next || self.row.ahead > 0;
+        passed && (!self.held.is_empty() || self.row.delayed > 0)
+    }
+
+    /// What there is to do here.
+    pub(super) fn counts(&self, topic: &Topic) -> Counts {
+        Counts {
+            backlog: self.depth(topic),
+            in_flight: self.leased,
+            delayed: self.row.delayed,
+            dead: self.row.dead,
+        }
     }
 
     /// Adds the row of a lease.

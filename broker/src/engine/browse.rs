@@ -68,7 +68,8 @@ impl Engine {
     ) -> Result<(Vec<Peeked>, Option<MessageId>), StoreError> {
         let Some(subscription) = self.subscriptions.get(&id) else { return Ok((Vec::new(), None)) };
         let backlogs = subscription.backlogs.iter().filter_map(|id| self.backlogs.get(id));
-        let by_topic: BTreeMap<TopicId, &Backlog> = backlogs.map(|it| (it.topic, it)).collect();
+        let outstanding = backlogs.filter(|it| self.topics.get(&it.topic).is_some_and(|of| it.depth(of) > 0));
+        let by_topic: BTreeMap<TopicId, &Backlog> = outstanding.map(|it| (it.topic, it)).collect();
         let first = page.after.map_or(TopicId(0), |after| after.topic);
         let (mut found, mut bytes) = (Vec::new(), 0);
         let (mut last, mut looked_at) = (None, 0);

@@ -29,7 +29,7 @@ use crate::domain::settings::{
     InvalidSetting, Mode, Ordering, Reads, Schema, Start, SubscriptionSettings, TopicSettings,
 };
 use crate::domain::time::Timestamp;
-use crate::store::row::{BacklogRow, CursorRow, Ending, HeadRow, SubscriptionRow, TopicRow};
+use crate::store::row::{CursorRow, Ending, HeadRow, SubscriptionRow, TopicRow};
 
 /// One request, with the place its answer goes to.
 #[expect(missing_docs, reason = "each is named after the verb it carries out")]
@@ -332,8 +332,6 @@ pub struct SubscriptionView {
     pub reads: Reads,
     /// How many topics that are.
     pub topics: usize,
-    /// How far it has come, where it reads one by name.
-    pub position: Option<BacklogRow>,
     /// What it did so far.
     pub cursor: CursorRow,
     /// What it has to do.
@@ -353,6 +351,17 @@ pub struct Counts {
     pub delayed: u64,
     /// Those given up on.
     pub dead: u64,
+}
+
+impl Counts {
+    /// One part of these was `old` and is `new` now.
+    pub(super) fn replace(&mut self, old: Self, new: Self) {
+        let replace = |sum: &mut u64, old: u64, new: u64| *sum = (*sum + new).saturating_sub(old);
+        replace(&mut self.backlog, old.backlog, new.backlog);
+        replace(&mut self.in_flight, old.in_flight, new.in_flight);
+        replace(&mut self.delayed, old.delayed, new.delayed);
+        replace(&mut self.dead, old.dead, new.dead);
+    }
 }
 
 /// Publishes messages, those that the topic takes.

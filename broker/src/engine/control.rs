@@ -2,7 +2,6 @@
 
 use super::backlog::Backlog;
 use super::command::{Pause, Purge, Refusal, Seek, Sought, SubscriptionView};
-use super::window::Window;
 use super::{Engine, Reply, or_refuse};
 use crate::domain::id::{BacklogId, RealmId, Sequence, TopicId};
 use crate::domain::message::Message;
@@ -10,6 +9,13 @@ use crate::domain::name::Name;
 use crate::domain::settings::{InvalidSetting, Start};
 use crate::store::row::{BacklogRow, Paused, Row as _};
 use crate::store::{Commit, Keyspace, StoreError, key};
+
+/// What a seek or a purge is about.
+struct Meant {
+    backlogs: Vec<BacklogId>,
+    /// Of one topic that was named, here or when the subscription was created: sequences mean something.
+    one_topic: bool,
+}
 
 impl Engine {
     /// Stops the deliveries of a subscription until it is resumed. Settlements, timers and decisions go on.
@@ -51,72 +57,58 @@ impl Engine {
     ) -> Result<(), StoreError> {
         self.apply()?;
         let Seek { subscription, topic, to } = request;
-        let backlogs = or_refuse!(try self, reply, self.positioned(realm, subscription, topic.as_ref()));
-        if backlogs.len() != 1 && matches!(to, Start::Sequence(_)) {
+        let meant = or_refuse!(try self, reply, self.positioned(realm, subscription, topic.as_ref()));
+        if !meant.one_topic && matches!(to, Start::Sequence(_)) {
             let reason = "a sequence is of one topic: say which one".to_owned();
             self.answer(reply, Err(InvalidSetting { field: "topic", reason }.into()));
             return Ok(());
         }
-        let mut places = Vec::with_capacity(backlogs.len());
-        for id in backlogs {
+        let mut places = Vec::with_capacity(meant.backlogs.len());
+        for id in meant.backlogs {
             let topic = self.backlogs.get(&id).map(|backlog| backlog.topic);
             places.push((id, topic.map_or(Ok(1), |topic| self.position(topic, *to))?));
         }
-        self.start_over(places, reply);
+        self.start_over(places, meant.one_topic, reply);
         Ok(())
     }
 
     /// Ends everything that is outstanding; dead letters stay.
-    pub(super) fn purge(
-        &mut self,
-        realm: RealmId,
-        request: &Purge,
-        reply: Reply<Sought>,
-    ) -> Result<(), StoreError> {
+    pub(super) fn purge(&mut self, realm: RealmId, request: &Purge, reply: Reply<Sought>) {
         let Purge { subscription, topic } = request;
-        let backlogs = or_refuse!(try self, reply, self.positioned(realm, subscription, topic.as_ref()));
+        let meant = or_refuse!(self, reply, self.positioned(realm, subscription, topic.as_ref()));
         let end = |id| (id, self.topic_of(id).map_or(1, |topic| topic.head.next));
-        let places = backlogs.into_iter().map(end).collect();
-        self.start_over(places, reply);
-        Ok(())
+        let places = meant.backlogs.into_iter().map(end).collect();
+        self.start_over(places, meant.one_topic, reply);
     }
 
     /// The backlogs of a subscription, or the one of this topic, where it has a position in them.
-    fn positioned(
-        &self,
-        realm: RealmId,
-        name: &Name,
-        topic: Option<&Name>,
-    ) -> Result<Vec<BacklogId>, Refusal> {
+    fn positioned(&self, realm: RealmId, name: &Name, topic: Option<&Name>) -> Result<Meant, Refusal> {
         let id = self.subscription_id(realm, name)?;
         let unknown = || Refusal::SubscriptionNotFound(name.clone());
         let subscription = self.subscriptions.get(&id).ok_or_else(unknown)?;
         if subscription.is_live() {
             return Err(Refusal::NotForLive(name.clone()));
         }
-        let Some(topic) = topic else { return Ok(subscription.backlogs.iter().copied().collect()) };
+        let Some(topic) = topic else {
+            let backlogs = subscription.backlogs.iter().copied().collect();
+            return Ok(Meant { backlogs, one_topic: subscription.row.pattern.is_none() });
+        };
         let backlog = self.backlog_on(id, self.topic_id(realm, topic)?);
         let not_read = || Refusal::TopicNotRead { subscription: name.clone(), topic: topic.clone() };
-        Ok(vec![backlog.ok_or_else(not_read)?.row.id])
+        Ok(Meant { backlogs: vec![backlog.ok_or_else(not_read)?.row.id], one_topic: true })
     }
 
-    /// Gives each of these a new backlog that begins there. The rows of the old one go in the background.
-    fn start_over(&mut self, places: Vec<(BacklogId, Sequence)>, reply: Reply<Sought>) {
+    /// Gives each of these a new backlog that begins there. The rows of the old ones go in the background.
+    fn start_over(&mut self, places: Vec<(BacklogId, Sequence)>, one_topic: bool, reply: Reply<Sought>) {
+        let sequence = places.first().map(|(_, sequence)| *sequence).filter(|_| one_topic);
         let mut ended = 0;
-        let sequence = match places.as_slice() {
-            [(_, sequence)] => Some(*sequence),
-            _ => None,
-        };
         for (old, to) in places {
             ended += self.topic_of(old).zip(self.backlogs.get(&old)).map_or(0, |(topic, it)| it.depth(topic));
             let mut commit = Commit::default();
             if let Some(Backlog { realm, subscription, topic, row, .. }) = self.end_backlog(old, &mut commit)
             {
                 let row = BacklogRow { dead: row.dead, ..BacklogRow::at(self.new_backlog(), to) };
-                self.begin_backlog(
-                    Backlog::new(realm, subscription, topic, row, Window::empty()),
-                    &mut commit,
-                );
+                self.read_from(realm, subscription, topic, row, &mut commit);
                 self.arm_trim(topic);
             }
             commit.split_into(&mut self.pending);

@@ -9,8 +9,7 @@ use crate::store::{Commit, Keyspace, StoreError, key};
 /// What was on its way to a topic goes with it.
 const OF_TOPIC: [Keyspace; 5] =
     [Keyspace::Messages, Keyspace::Expiries, Keyspace::Outbox, Keyspace::Dedup, Keyspace::DedupTimes];
-const OF_SUBSCRIPTION: [Keyspace; 4] =
-    [Keyspace::Revisions, Keyspace::DeadLetters, Keyspace::Recorded, Keyspace::Backlogs];
+const OF_SUBSCRIPTION: [Keyspace; 3] = [Keyspace::Revisions, Keyspace::DeadLetters, Keyspace::Recorded];
 const OF_BACKLOG: [Keyspace; 7] = [
     Keyspace::Leased,
     Keyspace::Delayed,
@@ -23,6 +22,8 @@ const OF_BACKLOG: [Keyspace; 7] = [
 const OF_REALM: [Keyspace; 1] = [Keyspace::Modules];
 /// Rows that one step removes of a realm: each is a large piece of a module.
 const STEP_MODULES: usize = 16;
+/// What it costs to find that something has no rows left, in rows.
+const LOOK_ROWS: usize = 10;
 
 impl Engine {
     /// Marks a deleted owner, whose rows [`remove_doomed`](Self::remove_doomed) removes bit by bit.
@@ -31,13 +32,25 @@ impl Engine {
         self.doomed.push((realm, owner));
     }
 
+    /// Removes rows of what is doomed, as many as one step may.
     pub(super) fn remove_doomed(&mut self) -> Result<(), StoreError> {
-        let Some((realm, owner)) = self.doomed.last().copied() else { return Ok(()) };
-        self.apply()?;
+        let mut room = STEP_ROWS;
+        while room > 0
+            && let Some((realm, owner)) = self.doomed.last().copied()
+        {
+            self.apply()?;
+            let removed = self.remove_some(realm, owner, room)?;
+            room = room.saturating_sub(removed + LOOK_ROWS);
+        }
+        Ok(())
+    }
+
+    /// Removes rows of one of them, at most so many, and says how many.
+    fn remove_some(&mut self, realm: RealmId, owner: Owner, room: usize) -> Result<usize, StoreError> {
         let (prefix, keyspaces, most) = match owner {
-            Owner::Topic(id) => (key::topic(realm, id), OF_TOPIC.as_slice(), STEP_ROWS),
-            Owner::Subscription(id) => (key::subscription(realm, id), OF_SUBSCRIPTION.as_slice(), STEP_ROWS),
-            Owner::Backlog(id) => (key::backlog(realm, id), OF_BACKLOG.as_slice(), STEP_ROWS),
+            Owner::Topic(id) => (key::topic(realm, id), OF_TOPIC.as_slice(), room),
+            Owner::Subscription(id) => (key::subscription(realm, id), OF_SUBSCRIPTION.as_slice(), room),
+            Owner::Backlog(id) => (key::backlog(realm, id), OF_BACKLOG.as_slice(), room),
             Owner::Realm => (key::realm(realm), OF_REALM.as_slice(), STEP_MODULES),
         };
         let mut commit = Commit::default();
@@ -57,11 +70,12 @@ impl Engine {
                 commit.delete(*keyspace, key);
             }
         }
-        if commit.is_empty() {
+        let removed = commit.changes().len();
+        if removed < most {
             commit.delete(Keyspace::Doomed, key::doomed(realm, owner));
             self.doomed.pop();
         }
         self.pending.push(commit);
-        Ok(())
+        Ok(if owner == Owner::Realm { STEP_ROWS } else { removed })
     }
 }

@@ -110,6 +110,8 @@ pub struct Engine {
     topic_names: BTreeMap<(RealmId, Name), TopicId>,
     subscriptions: HashMap<SubscriptionId, Subscription>,
     subscription_names: BTreeMap<(RealmId, Name), SubscriptionId>,
+    /// Those that read all topics of a pattern.
+    with_patterns: BTreeSet<(RealmId, SubscriptionId)>,
     backlogs: HashMap<BacklogId, Backlog>,
     next_topic: u32,
     next_subscription: u32,
@@ -262,7 +264,7 @@ impl Engine {
             Command::Pause(realm, request, reply) => self.pause(realm, request, reply),
             Command::Resume(realm, name, reply) => self.resume(realm, &name, reply),
             Command::Seek(realm, request, reply) => return self.seek(realm, &request, reply),
-            Command::Purge(realm, request, reply) => return self.purge(realm, &request, reply),
+            Command::Purge(realm, request, reply) => self.purge(realm, &request, reply),
             Command::Browse(realm, request, reply) => return self.browse(realm, &request, reply),
             Command::Peek(realm, request, reply) => return self.peek(realm, &request, reply),
             Command::Drain(reply) => self.drain(reply),
@@ -469,11 +471,13 @@ impl Engine {
         self.touch(at.subscription);
     }
 
-    /// Finds whether a backlog has something to hand out, or else when it will.
+    /// Counts a backlog, and finds whether it has something to hand out, or else when it will.
     fn look_at(&mut self, id: BacklogId) {
         let Some(backlog) = self.backlogs.get_mut(&id) else { return };
         let Some(topic) = self.topics.get(&backlog.topic) else { return };
         let Some(subscription) = self.subscriptions.get_mut(&backlog.subscription) else { return };
+        let counts = backlog.counts(topic);
+        subscription.counts.replace(std::mem::replace(&mut backlog.counted, counts), counts);
         let next = backlog.next_at(topic, self.now);
         let wake = next.filter(|at| *at > self.now);
         if next.is_some() && wake.is_none() {

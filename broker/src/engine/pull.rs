@@ -105,10 +105,6 @@ impl Engine {
                     break;
                 }
                 // The cursor only passed by what it could not grant: on it goes, as far as a turn goes.
-                if looked_at == 0 {
-                    self.ready.insert(id);
-                    break;
-                }
                 continue;
             }
             budget.spend(&granted);
@@ -146,6 +142,7 @@ impl Engine {
             let Some(subscription) = self.subscriptions.get_mut(&id) else { break };
             let Some(next) = subscription.active_behind(subscription.served) else { break };
             subscription.served = next;
+            batch.looked_at += 1;
             self.take_from(next, want, &mut batch)?;
             // The next one may apply what this one left to be written.
             self.changed_backlogs.insert(next);
@@ -166,7 +163,8 @@ impl Engine {
         };
         let left = want - batch.granted.len();
         let share = batch.granted.len() + left.div_ceil(2);
-        let mut commit = Commit::with_capacity(left * CHANGES_OF_A_LEASE);
+        let likely = left.min(usize::try_from(backlog.counted.backlog).unwrap_or(left));
+        let mut commit = Commit::with_capacity(likely * CHANGES_OF_A_LEASE);
         match first {
             Turn::Due => {
                 self.take_due(id, share, batch, &mut commit)?;
@@ -179,7 +177,9 @@ impl Engine {
                 self.take_fresh(id, want, batch, &mut commit)?;
             }
         }
-        self.pending.push(commit);
+        if !commit.is_empty() {
+            self.pending.push(commit);
+        }
         Ok(())
     }
 
@@ -270,6 +270,7 @@ impl Engine {
         let left = want - batch.granted.len();
         let passes = backlog.row.ahead > 0 || subscription.row.settings.filter.is_some();
         let limit = if passes { left + PASS_ROWS } else { left };
+        let limit = limit.min(usize::try_from(end - next).unwrap_or(limit));
         let range =
             key::message(backlog.realm, backlog.topic, next)..key::message(backlog.realm, backlog.topic, end);
         let mut room = batch.taker.max_bytes - batch.bytes;

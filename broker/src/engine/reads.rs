@@ -1,13 +1,13 @@
 //! Which topics a subscription reads: a backlog begins with each of them, and ends with it.
 
 use super::Engine;
-use super::backlog::Backlog;
+use super::backlog::{Backlog, Place};
 use super::command::{Counts, Refusal};
 use super::state::Subscription;
 use super::topics::behind;
 use super::window::Window;
 use crate::domain::context::Load;
-use crate::domain::id::{BacklogId, RealmId, Sequence, SubscriptionId, TopicId};
+use crate::domain::id::{BacklogId, RealmId, SubscriptionId, TopicId};
 use crate::domain::limits::{MAX_PATTERN_SUBSCRIPTIONS, MAX_SUBSCRIPTIONS_PER_TOPIC};
 use crate::domain::name::Name;
 use crate::domain::settings::Reads;
@@ -15,24 +15,23 @@ use crate::store::key::Owner;
 use crate::store::row::{BacklogRow, Row as _};
 use crate::store::{Commit, Keyspace};
 
-/// Topics that are counted for each question to a policy.
-const COUNTED_ANEW: usize = 100;
-
 impl Engine {
     /// The topics that a subscription is to read, unless too many do already.
     pub(super) fn topics_for(&self, realm: RealmId, reads: &Reads) -> Result<Vec<TopicId>, Refusal> {
         match reads {
             Reads::Topic(name) => {
                 let id = self.topic_id(realm, name)?;
-                let readers = self.topics.get(&id).map_or(0, |topic| topic.backlogs.len());
-                if readers >= MAX_SUBSCRIPTIONS_PER_TOPIC {
+                let readers = self.topics.get(&id).into_iter().flat_map(|topic| &topic.backlogs);
+                let subscriptions = readers.filter_map(|id| self.backlogs.get(id)).map(|it| it.subscription);
+                let by_name = subscriptions.filter(|id| !self.with_patterns.contains(&(realm, *id)));
+                if by_name.count() >= MAX_SUBSCRIPTIONS_PER_TOPIC {
                     let limit = MAX_SUBSCRIPTIONS_PER_TOPIC;
                     return Err(Refusal::LimitReached { what: "subscriptions of one topic", limit });
                 }
                 Ok(vec![id])
             }
             Reads::Topics(pattern) => {
-                if self.with_patterns(realm).count() >= MAX_PATTERN_SUBSCRIPTIONS {
+                if self.with_patterns_in(realm).count() >= MAX_PATTERN_SUBSCRIPTIONS {
                     let limit = MAX_PATTERN_SUBSCRIPTIONS;
                     return Err(Refusal::LimitReached { what: "subscriptions with a pattern", limit });
                 }
@@ -43,11 +42,9 @@ impl Engine {
         }
     }
 
-    fn with_patterns(&self, realm: RealmId) -> impl Iterator<Item = (SubscriptionId, &Subscription)> {
-        let names = self.subscription_names.range(behind(realm, None));
-        let ids = names.take_while(move |((of, _), _)| *of == realm).map(|(_, id)| *id);
-        let subscriptions = ids.filter_map(|id| Some((id, self.subscriptions.get(&id)?)));
-        subscriptions.filter(|(_, subscription)| subscription.row.pattern.is_some())
+    fn with_patterns_in(&self, realm: RealmId) -> impl Iterator<Item = SubscriptionId> {
+        let ids = (realm, SubscriptionId(0))..=(realm, SubscriptionId(u32::MAX));
+        self.with_patterns.range(ids).map(|(_, id)| *id)
     }
 
     /// What a subscription reads, by name.
@@ -63,30 +60,30 @@ impl Engine {
 
     /// A topic was created: whoever has a pattern for its name reads it from its first message on.
     pub(super) fn join_patterns(&mut self, realm: RealmId, name: &Name, topic: TopicId) {
-        let takes = |subscription: &Subscription| {
-            subscription.row.pattern.as_ref().is_some_and(|pattern| pattern.takes(name))
-        };
-        let joining = self.with_patterns(realm).filter(|(_, subscription)| takes(subscription));
-        let joining: Vec<_> = joining.map(|(id, _)| id).collect();
+        let pattern = |id: &SubscriptionId| self.subscriptions.get(id)?.row.pattern.as_ref();
+        let joining = self.with_patterns_in(realm);
+        let joining: Vec<_> = joining.filter(|id| pattern(id).is_some_and(|it| it.takes(name))).collect();
         let mut commit = Commit::default();
         for id in joining {
-            self.read_from(realm, id, topic, 1, &mut commit);
+            let row = BacklogRow::at(self.new_backlog(), 1);
+            self.read_from(realm, id, topic, row, &mut commit);
         }
-        self.save_counters();
         self.pending.push(commit);
     }
 
-    /// A subscription reads a topic, from this message on.
+    /// A subscription reads a topic, with a new backlog that begins where this row says.
     pub(super) fn read_from(
         &mut self,
         realm: RealmId,
         id: SubscriptionId,
         topic: TopicId,
-        first: Sequence,
+        row: BacklogRow,
         commit: &mut Commit,
     ) {
-        let row = BacklogRow::at(self.new_backlog(), first);
-        self.begin_backlog(Backlog::new(realm, id, topic, row, Window::empty()), commit);
+        let backlog = Backlog::new(realm, id, topic, row, Window::empty());
+        commit.put(Keyspace::Backlogs, backlog.key(), backlog.row.encode());
+        self.add_backlog(backlog);
+        commit.split_into(&mut self.pending);
     }
 
     /// A number that no backlog had. Whoever takes one saves the counters.
@@ -94,12 +91,6 @@ impl Engine {
         let id = BacklogId(self.next_backlog);
         self.next_backlog += 1;
         id
-    }
-
-    pub(super) fn begin_backlog(&mut self, backlog: Backlog, commit: &mut Commit) {
-        commit.put(Keyspace::Backlogs, backlog.key(), backlog.row.encode());
-        self.add_backlog(backlog);
-        commit.split_into(&mut self.pending);
     }
 
     /// Takes a backlog into memory.
@@ -112,7 +103,7 @@ impl Engine {
             subscription.backlogs.insert(id);
         }
         self.backlogs.insert(id, backlog);
-        self.changed_backlogs.insert(id);
+        self.look_at(id);
         self.touch(subscription);
     }
 
@@ -134,6 +125,7 @@ impl Engine {
         if let Some(subscription) = self.subscriptions.get_mut(&backlog.subscription) {
             subscription.backlogs.remove(&id);
             subscription.active.remove(&id);
+            subscription.counts.replace(backlog.counted, Counts::default());
         }
         commit.delete(Keyspace::Backlogs, backlog.key());
         self.doom(backlog.realm, Owner::Backlog(id), commit);
@@ -160,32 +152,13 @@ impl Engine {
         Ok(())
     }
 
-    /// What a subscription has to do, on all of its topics.
-    pub(super) fn counts(&self, id: SubscriptionId) -> Counts {
-        let mut counts = Counts::default();
-        let Some(subscription) = self.subscriptions.get(&id) else { return counts };
-        // Nothing waits for whoever is not there.
-        let waits = !subscription.is_live() || !subscription.waiters.is_empty();
-        for backlog in subscription.backlogs.iter().filter_map(|id| self.backlogs.get(id)) {
-            let topic = self.topics.get(&backlog.topic).filter(|_| waits);
-            counts.backlog += topic.map_or(0, |topic| backlog.depth(topic));
-            counts.in_flight += backlog.leased;
-            counts.delayed += backlog.row.delayed;
-            counts.dead += backlog.row.dead;
-        }
-        counts
-    }
-
     /// What a policy is told of the subscription's last minute.
-    pub(super) fn load_of(&mut self, id: SubscriptionId) -> Load {
+    pub(super) fn load_of(&mut self, at: Place) -> Load {
         let now = self.now;
-        let counted = self.subscriptions.get(&id).and_then(|subscription| subscription.counted);
-        let counts =
-            counted.filter(|(at, _)| *at == now).map_or_else(|| self.counts(id), |(_, counts)| counts);
-        let Counts { backlog, in_flight, .. } = counts;
-        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Load::default() };
-        // Many are counted once for all questions of a moment.
-        subscription.counted = (subscription.backlogs.len() > COUNTED_ANEW).then_some((now, counts));
+        // As this turn left it; other topics are counted as turns end.
+        self.look_at(at.backlog);
+        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Load::default() };
+        let Counts { backlog, in_flight, .. } = subscription.counts();
         let events = subscription.load.sum(now);
         Load {
             acked: events.acked,
@@ -195,5 +168,14 @@ impl Engine {
             in_flight,
             consecutive_failures: subscription.load.consecutive_failures,
         }
+    }
+}
+
+impl Subscription {
+    /// What there is to do, on all of its topics.
+    pub(super) fn counts(&self) -> Counts {
+        // Nothing waits for whoever is not there.
+        let nobody = self.is_live() && self.waiters.is_empty();
+        Counts { backlog: if nobody { 0 } else { self.counts.backlog }, ..self.counts }
     }
 }

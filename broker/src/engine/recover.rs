@@ -92,6 +92,7 @@ impl Engine {
             topic_names: BTreeMap::new(),
             subscriptions: foldhash::HashMap::default(),
             subscription_names: BTreeMap::new(),
+            with_patterns: BTreeSet::new(),
             backlogs: foldhash::HashMap::default(),
             next_topic: 1,
             next_subscription: 1,
@@ -248,50 +249,52 @@ impl Engine {
             loaded.push((id, subscription));
         }
         for (id, subscription) in loaded {
-            let (realm, live) = (subscription.realm, subscription.is_live());
-            self.subscription_names.insert((realm, subscription.row.name.clone()), id);
-            self.subscriptions.insert(id, subscription);
-            self.load_backlogs(realm, id)?;
+            let live = subscription.is_live();
+            self.enroll(id, subscription);
+            self.load_backlogs(id)?;
             self.touch(id);
             if live {
                 // Whoever is connected from now on gets what is published from now on.
                 self.begin_live(id);
             }
         }
+        self.load_leases()?;
         self.apply()
     }
 
-    fn load_backlogs(&mut self, realm: RealmId, id: SubscriptionId) -> Result<(), StoreError> {
+    fn load_backlogs(&mut self, id: SubscriptionId) -> Result<(), StoreError> {
+        let Some(realm) = self.subscriptions.get(&id).map(|it| it.realm) else { return Ok(()) };
         let rows = self.store.scan(Keyspace::Backlogs, key::prefixed(key::subscription(realm, id)));
         for row in rows.collect::<Result<Vec<_>, _>>()? {
             let (key, value) = row;
             let topic = key::read_topic(&key).filter(|topic| self.topics.contains_key(topic));
             let topic = topic.ok_or_else(|| damaged("a backlog's topic"))?;
             let row = BacklogRow::decode(value)?;
-            let backlog = row.id;
-            self.add_backlog(Backlog::new(realm, id, topic, row, Window::unread()));
-            self.load_leases(backlog)?;
+            // Nothing is due where nothing is delayed.
+            let due = if row.delayed == 0 { Window::empty() } else { Window::unread() };
+            self.add_backlog(Backlog::new(realm, id, topic, row, due));
         }
         Ok(())
     }
 
     /// Leases go on as if nothing had happened, but none for longer than it lasts in all: the clock may have been
     /// turned back while the broker was away.
-    fn load_leases(&mut self, id: BacklogId) -> Result<(), StoreError> {
-        let Some(realm) = self.backlogs.get(&id).map(|backlog| backlog.realm) else { return Ok(()) };
-        let rows = self.store.scan(Keyspace::Leased, key::prefixed(key::backlog(realm, id)));
-        for row in rows.collect::<Result<Vec<_>, _>>()? {
-            let (key, value) = row;
+    fn load_leases(&mut self) -> Result<(), StoreError> {
+        // Messages are read meanwhile.
+        let rows: Vec<_> = self.store.scan(Keyspace::Leased, key::everything()).collect::<Result<_, _>>()?;
+        for (key, value) in rows {
+            let (_, id) = owner(&key, BacklogId)?;
             let sequence = key::read_sequence(&key).ok_or_else(|| damaged("a key of leased"))?;
+            // That of one that was given up goes with it.
+            let Some(backlog) = self.backlogs.get_mut(&id) else { continue };
+            backlog.leased += 1;
+            let at = backlog.place(sequence);
             let mut delivery = Delivery::decode(value)?;
             let State::Leased { leased_at, lease_until } = &mut delivery.state else {
                 return Err(damaged("a row of leased"));
             };
             *lease_until = (*lease_until).min(self.now + lease_until.since(*leased_at));
             *leased_at = (*leased_at).min(self.now);
-            let Some(backlog) = self.backlogs.get_mut(&id) else { return Ok(()) };
-            backlog.leased += 1;
-            let at = backlog.place(sequence);
             let ordered = self.subscriptions.get(&at.subscription).is_some_and(Subscription::is_ordered);
             // What it is ordered by, its message says.
             let key = match ordered {
@@ -299,6 +302,7 @@ impl Engine {
                 false => None,
             };
             self.hold(at, Held { key, ..Held::new(delivery, Stored::Leased) });
+            self.touch_at(at);
         }
         Ok(())
     }

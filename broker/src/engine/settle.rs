@@ -29,14 +29,12 @@ impl Engine {
             if ordered {
                 // Two of them may be of one key, and the end of one looks for the next among the rows.
                 self.pending.push(std::mem::take(&mut commit));
-                self.changed_subscriptions.insert(id);
                 self.apply()?;
             }
             results.push(self.ack_one(id, receipt, &mut commit)?);
             commit.split_into(&mut self.pending);
         }
         self.pending.push(commit);
-        self.touch(id);
         self.answer(reply, Ok(results));
         Ok(())
     }
@@ -78,8 +76,6 @@ impl Engine {
     ) -> Result<AckResult, StoreError> {
         // The rows have to be as the items before this one left them.
         self.pending.push(std::mem::take(commit));
-        // With the counters that belong to them, or a crash would leave the two apart.
-        self.changed_subscriptions.insert(at.subscription);
         self.apply()?;
         let (realm, ordered) = match self.subscriptions.get(&at.subscription) {
             Some(subscription) => (subscription.realm, subscription.is_ordered()),
@@ -116,7 +112,7 @@ impl Engine {
         }
         backlog.store_end(at, End { ending: Ending::Acked, now, delivery }, kept, commit);
         subscription.load.acked(now);
-        self.changed_backlogs.insert(at.backlog);
+        self.touch_at(at);
         Ok(())
     }
 

@@ -67,8 +67,8 @@ pub(super) struct Subscription {
     pub(super) served: BacklogId,
     /// Deliveries under a lease or being decided, in all backlogs.
     pub(super) held: usize,
-    /// What it had to do at some moment, where it takes long to count.
-    pub(super) counted: Option<(Timestamp, Counts)>,
+    /// What its backlogs count together, each when it was looked at last.
+    pub(super) counts: Counts,
     /// When leases run out.
     pub(super) leases: BTreeSet<(Timestamp, BacklogId, Sequence)>,
     pub(super) waiters: VecDeque<Waiter>,

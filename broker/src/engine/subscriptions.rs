@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::command::{
-    Listed, Page, Put, PutSubscription, Refusal, Replace, SubscriptionChange, SubscriptionView,
+    Counts, Listed, Page, Put, PutSubscription, Refusal, Replace, SubscriptionChange, SubscriptionView,
 };
 use super::load::LoadWindow;
 use super::recover::BUILT_IN;
@@ -15,11 +15,10 @@ use crate::domain::access::Patterns;
 use crate::domain::bucket::Bucket;
 use crate::domain::id::{BacklogId, RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::name::Name;
-use crate::domain::pattern::TopicPattern;
 use crate::domain::settings::{InvalidSetting, Reads, SubscriptionSettings};
 use crate::domain::time::Timestamp;
 use crate::store::key::Owner;
-use crate::store::row::{CursorRow, RecordedChunk, RevisionRow, Row as _, SubscriptionRow};
+use crate::store::row::{BacklogRow, CursorRow, RecordedChunk, RevisionRow, Row as _, SubscriptionRow};
 use crate::store::{Commit, Keyspace, StoreError, key};
 
 impl Engine {
@@ -49,7 +48,7 @@ impl Engine {
         realm: RealmId,
         request: PutSubscription,
     ) -> Result<Result<SubscriptionId, Refusal>, StoreError> {
-        let (topics, pattern, settings) = match self.check_new(realm, &request) {
+        let (topics, settings) = match self.check_new(realm, &request) {
             Ok(checked) => checked,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -57,39 +56,39 @@ impl Engine {
         for topic in topics {
             places.push((topic, self.position(topic, settings.start)?));
         }
-        Ok(Ok(self.add_subscription(realm, request, pattern, settings, places)))
+        Ok(Ok(self.add_subscription(realm, request, settings, places)))
     }
 
     fn check_new(
         &self,
         realm: RealmId,
         request: &PutSubscription,
-    ) -> Result<(Vec<TopicId>, Option<TopicPattern>, SubscriptionSettings), Refusal> {
+    ) -> Result<(Vec<TopicId>, SubscriptionSettings), Refusal> {
+        self.expect_realm(realm)?;
         let unknown = || Refusal::SubscriptionNotFound(request.name.clone());
         let reads = request.reads.as_ref().ok_or_else(unknown)?;
         let topics = self.topics_for(realm, reads)?;
         let settings = request.change.clone().apply(SubscriptionSettings::default());
         settings.validate(reads)?;
-        let pattern = match reads {
-            Reads::Topics(pattern) => Some(pattern.clone()),
-            Reads::Topic(_) => None,
-        };
-        Ok((topics, pattern, settings))
+        Ok((topics, settings))
     }
 
     fn add_subscription(
         &mut self,
         realm: RealmId,
         request: PutSubscription,
-        pattern: Option<TopicPattern>,
         settings: SubscriptionSettings,
         places: Vec<(TopicId, Sequence)>,
     ) -> SubscriptionId {
         let id = SubscriptionId(self.next_subscription);
         self.next_subscription += 1;
         let retry = request.retry.unwrap_or_else(|| "{}".to_owned());
+        let pattern = match request.reads {
+            Some(Reads::Topics(pattern)) => Some(pattern),
+            _ => None,
+        };
         let row = SubscriptionRow {
-            name: request.name.clone(),
+            name: request.name,
             pattern,
             created_at: self.now,
             settings,
@@ -103,15 +102,25 @@ impl Engine {
         commit.put(Keyspace::Subscriptions, key::subscription(realm, id), row.encode());
         commit.put(Keyspace::Revisions, key::revision(realm, id, 1), revision.encode());
         let subscription = Subscription::new(realm, row, CursorRow::new(), revision, 1, self.now);
-        self.subscriptions.insert(id, subscription);
-        self.subscription_names.insert((realm, request.name), id);
+        self.enroll(id, subscription);
         for (topic, first) in places {
-            self.read_from(realm, id, topic, first, &mut commit);
+            let row = BacklogRow::at(self.new_backlog(), first);
+            self.read_from(realm, id, topic, row, &mut commit);
         }
         self.save_counters();
         self.pending.push(commit);
         self.touch(id);
         id
+    }
+
+    /// Takes a subscription into memory.
+    pub(super) fn enroll(&mut self, id: SubscriptionId, subscription: Subscription) {
+        let realm = subscription.realm;
+        self.subscription_names.insert((realm, subscription.row.name.clone()), id);
+        if subscription.row.pattern.is_some() {
+            self.with_patterns.insert((realm, id));
+        }
+        self.subscriptions.insert(id, subscription);
     }
 
     fn change_subscription(&mut self, id: SubscriptionId, request: PutSubscription) -> Result<(), Refusal> {
@@ -187,6 +196,7 @@ impl Engine {
             commit.split_into(&mut self.pending);
         }
         self.subscription_names.remove(&(realm, name.clone()));
+        self.with_patterns.remove(&(realm, id));
         let Some(mut subscription) = self.subscriptions.remove(&id) else { return };
         for waiter in subscription.waiters.drain(..) {
             waiter.answer(Err(Refusal::SubscriptionNotFound(name.clone())));
@@ -203,15 +213,12 @@ impl Engine {
 
     pub(super) fn subscription_view(&self, id: SubscriptionId) -> Option<SubscriptionView> {
         let subscription = self.subscriptions.get(&id)?;
-        let alone = subscription.backlogs.first().filter(|_| subscription.row.pattern.is_none());
-        let position = alone.and_then(|id| self.backlogs.get(id)).map(|backlog| backlog.row.clone());
         Some(SubscriptionView {
             row: subscription.row.clone(),
             reads: self.reads(subscription)?,
             topics: subscription.backlogs.len(),
-            position,
             cursor: subscription.cursor.clone(),
-            counts: self.counts(id),
+            counts: subscription.counts(),
             revision: subscription.revision_view(),
         })
     }
@@ -239,7 +246,7 @@ impl Subscription {
             active: BTreeSet::new(),
             served: BacklogId(0),
             held: 0,
-            counted: None,
+            counts: Counts::default(),
             leases: BTreeSet::new(),
             waiters: VecDeque::new(),
             load: LoadWindow::new(),

@@ -60,6 +60,7 @@ impl Engine {
         self.topic_names.insert((realm, request.name.clone()), id);
         self.changed_topics.insert(id);
         self.join_patterns(realm, &request.name, id);
+        self.save_counters();
         Ok(id)
     }
 

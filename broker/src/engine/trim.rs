@@ -14,6 +14,9 @@ use crate::domain::time::Timestamp;
 use crate::store::row::Row as _;
 use crate::store::{Commit, Keyspace, StoreError, key};
 
+/// Messages that a look goes over, however many subscriptions each of them concerns.
+const FEW_ROWS: usize = 10;
+
 /// Messages that have served their time, and when the next one has.
 struct Served {
     /// Without their payloads, which nobody reads any more.
@@ -44,20 +47,20 @@ impl Engine {
         let Some(topic) = self.topics.get(&id) else { return Ok(()) };
         let (realm, first, backlogs) = (topic.realm, topic.head.first, topic.backlogs.clone());
         let mut needed = topic.head.next;
-        // Together they read no more than one step does.
-        let share = STEP_ROWS.div_ceil(backlogs.len().max(1));
+        // Together they read little more than one step does.
+        let share = STEP_ROWS.div_ceil(backlogs.len().max(1)).max(FEW_ROWS);
         let mut more = false;
         for backlog in &backlogs {
             more |= self.pass_filtered(*backlog, share)?;
             needed = needed.min(self.lowest_needed(*backlog, first)?);
         }
-        let Served { messages, removed, again } = self.served(id, needed)?;
+        let Served { messages, removed, again } = self.served(id, needed, share)?;
         for (sequence, message) in &messages {
             // It has to go, while some subscription has yet to settle it.
             if *sequence >= needed {
                 for backlog in &backlogs {
                     let open = self.backlogs.get(backlog);
-                    let open = open.filter(|it| !it.held.is_empty() || it.row.delayed > 0);
+                    let open = open.filter(|it| it.may_have_rows(*sequence));
                     if let Some(at) = open.map(|backlog| backlog.place(*sequence)) {
                         self.retire(at, message)?;
                     }
@@ -115,9 +118,9 @@ impl Engine {
         Ok(more)
     }
 
-    /// The oldest messages that have served their time: nobody needs them, or they are too old for their topic, or too
-    /// many.
-    fn served(&self, id: TopicId, needed: Sequence) -> Result<Served, StoreError> {
+    /// The oldest messages that have served their time, at most so many: nobody needs them, or they are too old for their
+    /// topic, or too many.
+    fn served(&self, id: TopicId, needed: Sequence, most: usize) -> Result<Served, StoreError> {
         // When the oldest message left has served its time; later looks find the rest.
         let (messages, removed) = (Vec::new(), Usage::default());
         let mut served = Served { messages, removed, again: self.now + TRIM_EVERY };
@@ -125,7 +128,7 @@ impl Engine {
         let (keep, max_age) = (topic.row.settings.keep_acked, topic.row.settings.max_age);
         let mut surplus = topic.surplus();
         let end = if max_age.is_some() || surplus > 0 { topic.head.next } else { needed };
-        for read in self.messages_among(topic.realm, id, topic.head.first..end).take(STEP_ROWS) {
+        for read in self.messages_among(topic.realm, id, topic.head.first..end).take(most) {
             let (sequence, message) = read?;
             let unneeded = (sequence < needed).then(|| message.published_at + keep);
             let too_old = max_age.map(|age| message.published_at + age);
@@ -140,7 +143,7 @@ impl Engine {
             surplus = surplus.saturating_sub(bytes);
             served.messages.push((sequence, Message { payload: bytes::Bytes::new(), ..message }));
         }
-        if served.messages.len() == STEP_ROWS {
+        if served.messages.len() == most {
             served.again = self.now;
         }
         Ok(served)
