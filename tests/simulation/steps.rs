@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
+use reprise_broker::domain::access::{Credential, Patterns, Rights, Scope, Scopes};
 use reprise_broker::domain::failure::{Cause, Failure};
+use reprise_broker::domain::id::RealmId;
+use reprise_broker::domain::pattern::TopicPattern;
+use reprise_broker::domain::quota::Quota;
 use reprise_broker::domain::receipt::Receipt;
 use reprise_broker::domain::settings::{Mode, Reads, TopicSettings};
 use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{
-    Ack, AckResult, Command, Durability, Engine, Granted, Nack, NackResult, NewMessage, Publish, Pull,
-    PutSubscription, PutTopic, Refusal, Replace, Reply, SubscriptionChange, SubscriptionView,
+    Ack, AckResult, Command, Durability, Engine, Granted, Nack, NackResult, NewMessage, NewToken, Page,
+    Publish, Pull, PutRealm, PutSubscription, PutTopic, Refusal, Replace, Reply, SubscriptionChange,
+    SubscriptionView,
 };
 use reprise_broker::store::simulated::{Disk, Simulated};
 use tokio::sync::oneshot;
@@ -34,19 +39,17 @@ impl Steps {
         Self::of_mode(Mode::Acked)
     }
 
-    fn of_mode(mode: Mode) -> Self {
+    fn without_topics() -> Self {
         let mut steps = Self { disk: Disk::default(), trace: Trace::default(), engine: None, now: START };
         steps.start_at(START);
+        steps
+    }
+
+    fn of_mode(mode: Mode) -> Self {
+        let mut steps = Self::without_topics();
         let topic = PutTopic { name: name("t"), settings: TopicSettings::default() };
         steps.run(|reply| Command::PutTopic(REALM, topic, reply)).expect("it runs").expect("a topic");
-        let lease = Some(Duration::from_secs(30));
-        let request = Box::new(PutSubscription {
-            name: name("s"),
-            reads: Some(Reads::Topic(name("t"))),
-            change: SubscriptionChange { mode: Some(mode), lease, ..SubscriptionChange::default() },
-            replace: Replace::All,
-            retry: Some(r#"{"delay":"1h","jitter":"none","max_attempts":3}"#.to_owned()),
-        });
+        let request = subscription("s", mode, Reads::Topic(name("t")));
         steps
             .run(|reply| Command::PutSubscription(REALM, request, reply))
             .expect("it runs")
@@ -124,6 +127,21 @@ impl Steps {
     fn view(&mut self) -> SubscriptionView {
         self.run(|reply| Command::GetSubscription(REALM, name("s"), reply)).expect("it runs").expect("shown")
     }
+}
+
+fn subscription(of: &str, mode: Mode, reads: Reads) -> Box<PutSubscription> {
+    let lease = Some(Duration::from_secs(30));
+    Box::new(PutSubscription {
+        name: name(of),
+        reads: Some(reads),
+        change: SubscriptionChange { mode: Some(mode), lease, ..SubscriptionChange::default() },
+        replace: Replace::All,
+        retry: Some(r#"{"delay":"1h","jitter":"none","max_attempts":3}"#.to_owned()),
+    })
+}
+
+fn every_topic() -> Reads {
+    Reads::Topics(TopicPattern::parse(">").expect("a pattern"))
 }
 
 fn pull() -> Pull {
@@ -217,4 +235,58 @@ fn s27_an_ack_meets_a_disk_that_fails() {
         let view = steps.view();
         assert_eq!((view.counts.backlog, view.counts.dead), (0, 1), "seed {seed}: the limit holds");
     }
+}
+
+/// A pull that waits on a pattern without topics is given what comes on the first one.
+#[test]
+fn a_pull_waits_for_a_topic_to_come() {
+    let mut steps = Steps::without_topics();
+    let request = subscription("s", Mode::Acked, every_topic());
+    steps.run(|reply| Command::PutSubscription(REALM, request, reply)).expect("it runs").expect("created");
+    let (reply, mut waiting) = oneshot::channel();
+    let request = Pull { wait: HOUR, ..pull() };
+    steps.turns(vec![Command::Pull(REALM, request, reply)]).expect("it runs");
+    let topic = PutTopic { name: name("t"), settings: TopicSettings::default() };
+    steps.run(|reply| Command::PutTopic(REALM, topic, reply)).expect("it runs").expect("a topic");
+    assert!(waiting.try_recv().is_err(), "there is nothing yet");
+    steps.publish(Duration::ZERO);
+    assert_eq!(waiting.try_recv().expect("an answer").expect("deliveries").len(), 1);
+}
+
+/// What was let in while its realm still was comes after the end of the realm: it finds no realm, and makes nothing.
+#[test]
+fn nothing_is_created_in_a_realm_that_just_went() {
+    let mut steps = Steps::new();
+    let realm = PutRealm { name: name("short"), rate: None, quota: Quota::default() };
+    steps.run(|reply| Command::PutRealm(realm, reply)).expect("it runs").expect("a realm");
+    // The first that is made.
+    let realm = RealmId(RealmId::DEFAULT.0 + 1);
+    let there = steps.run(|reply| Command::ListTokens(realm, Page { after: None, limit: 1 }, reply));
+    assert!(there.expect("it runs").is_ok());
+    let (reply, mut gone) = oneshot::channel();
+    let mut commands = vec![Command::DeleteRealm(name("short"), reply)];
+    let (reply, mut topic) = oneshot::channel();
+    let request = PutTopic { name: name("t"), settings: TopicSettings::default() };
+    commands.push(Command::PutTopic(realm, request, reply));
+    let (reply, mut by_pattern) = oneshot::channel();
+    commands.push(Command::PutSubscription(realm, subscription("p", Mode::Acked, every_topic()), reply));
+    let (reply, mut token) = oneshot::channel();
+    let request = NewToken {
+        name: name("late"),
+        rights: Rights {
+            scopes: Scopes::of(Scope::ALL),
+            topics: Patterns::all(),
+            subscriptions: Patterns::all(),
+        },
+        expires_in: None,
+        rate: None,
+        hash: Credential::hash(&SECRET.0),
+        by: "somebody".to_owned(),
+    };
+    commands.push(Command::CreateToken(realm, Box::new(request), reply));
+    steps.turns(commands).expect("it runs");
+    assert!(gone.try_recv().expect("an answer").is_ok());
+    assert_eq!(topic.try_recv().expect("an answer").err(), Some(Refusal::RealmNotFound));
+    assert_eq!(by_pattern.try_recv().expect("an answer").err(), Some(Refusal::RealmNotFound));
+    assert_eq!(token.try_recv().expect("an answer").err(), Some(Refusal::RealmNotFound));
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use super::command::Counts;
 use super::order::KeyHash;
+use super::reads::Counts;
 use super::recent::Recent;
 use super::settle::NackSlot;
 use super::state::Topic;

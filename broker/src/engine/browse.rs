@@ -4,12 +4,64 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::backlog::{Backlog, Place};
-use super::command::{Browse, Browsed, Listed, Page, Peek, Peeked, Peeks, message_id};
+use super::command::{Listed, Page};
+use super::inspect::DeliveryView;
 use super::{Engine, Reply, or_refuse};
 use crate::domain::id::{MessageId, RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::message::Message;
+use crate::domain::name::Name;
+use crate::domain::settings::Start;
 use crate::store::row::Row as _;
 use crate::store::{Keyspace, StoreError, key};
+
+/// Reads messages of a topic, oldest first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Browse {
+    /// Which topic.
+    pub topic: Name,
+    /// Where to begin, where no page came before.
+    pub from: Start,
+    /// Which page.
+    pub page: Page<Sequence>,
+}
+
+/// A message of a topic.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Browsed {
+    /// Its id.
+    pub id: MessageId,
+    /// The topic's name.
+    pub topic: Name,
+    /// The message.
+    pub message: Message,
+}
+
+/// Reads what is outstanding on a subscription, topic by topic, oldest message first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peek {
+    /// Which subscription.
+    pub subscription: Name,
+    /// Which page.
+    pub page: Page<MessageId>,
+}
+
+/// A message that is outstanding.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peeked {
+    /// The message.
+    pub message: Browsed,
+    /// How it stands.
+    pub delivery: DeliveryView,
+}
+
+/// A page of what is outstanding. It can be short, even empty, and still have a next one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peeks {
+    /// In order.
+    pub items: Vec<Peeked>,
+    /// Where the next page begins: behind this one.
+    pub next: Option<MessageId>,
+}
 
 /// Bytes of messages on one page, give or take one message.
 const PAGE_BYTES: usize = 4 * 1024 * 1024;
@@ -40,7 +92,7 @@ impl Engine {
             }
             let (sequence, message) = read?;
             bytes += message.bytes();
-            let (id, topic) = (message_id(id, sequence), request.topic.clone());
+            let (id, topic) = (MessageId { topic: id, sequence }, request.topic.clone());
             listed.items.push(Browsed { id, topic, message });
         }
         self.answer(reply, Ok(listed));

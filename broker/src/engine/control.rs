@@ -1,7 +1,8 @@
 //! What operators do to the flow of a subscription: pause, resume, seek, purge.
 
 use super::backlog::Backlog;
-use super::command::{Pause, Purge, Refusal, Seek, Sought, SubscriptionView};
+use super::command::Refusal;
+use super::subscriptions::SubscriptionView;
 use super::{Engine, Reply, or_refuse};
 use crate::domain::id::{BacklogId, RealmId, Sequence, TopicId};
 use crate::domain::message::Message;
@@ -9,6 +10,46 @@ use crate::domain::name::Name;
 use crate::domain::settings::{InvalidSetting, Start};
 use crate::store::row::{BacklogRow, Paused, Row as _};
 use crate::store::{Commit, Keyspace, StoreError, key};
+
+/// Stops the deliveries of a subscription.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pause {
+    /// Which one.
+    pub subscription: Name,
+    /// Why, for people.
+    pub reason: String,
+    /// Who asks for it.
+    pub by: String,
+}
+
+/// Starts a subscription again from another point.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seek {
+    /// Which one.
+    pub subscription: Name,
+    /// On this topic; `None` is all that it reads.
+    pub topic: Option<Name>,
+    /// From where.
+    pub to: Start,
+}
+
+/// Ends what is outstanding on a subscription.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Purge {
+    /// Which one.
+    pub subscription: Name,
+    /// On this topic; `None` is all that it reads.
+    pub topic: Option<Name>,
+}
+
+/// A subscription that started again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sought {
+    /// The first message that it gets, where that is one of one topic.
+    pub sequence: Option<Sequence>,
+    /// Deliveries that were outstanding, and are no more.
+    pub ended: u64,
+}
 
 /// What a seek or a purge is about.
 struct Meant {

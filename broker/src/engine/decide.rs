@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::backlog::{End, Held, Place};
-use super::command::Decided;
+use super::settle::Decided;
 use crate::domain::context::{Context, ContextMessage, Surroundings};
 use crate::domain::decision::{Action, Decider, Decision, Evaluation, Fault, fallback_delay};
 use crate::domain::delivery::{Delivery, Outcome, State};

@@ -1,13 +1,82 @@
 //! One message and what became of it on each subscription of its topic.
 
 use super::backlog::Place;
-use super::command::{DeliveryView, MessageView, Refusal, Stands};
+use super::command::Refusal;
 use super::{Engine, Reply, or_refuse};
 use crate::domain::delivery::{Delivery, State};
-use crate::domain::id::{MessageId, RealmId};
+use crate::domain::id::{DeadLetterId, MessageId, RealmId};
 use crate::domain::message::Message;
+use crate::domain::name::Name;
+use crate::domain::time::Timestamp;
 use crate::store::row::{DeadLetterRow, Ending, Row as _, SettledRow};
 use crate::store::{Keyspace, StoreError, key};
+
+/// A message and what became of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MessageView {
+    /// Its id.
+    pub id: MessageId,
+    /// The topic's name.
+    pub topic: Name,
+    /// The message.
+    pub message: Message,
+    /// One entry for each subscription of the topic that still knows what became of it.
+    pub deliveries: Vec<DeliveryView>,
+}
+
+/// What became of a message on one subscription.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeliveryView {
+    /// The subscription.
+    pub subscription: Name,
+    /// Where the delivery stands.
+    pub stands: Stands,
+    /// Counters and history; `None` if no attempt was ever recorded, or it was acked at the first.
+    pub delivery: Option<Delivery>,
+}
+
+/// Where a delivery stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stands {
+    /// Published before the subscription began, or passed by at its last seek or purge.
+    NotSubscribed,
+    /// Its filter passed it by.
+    Filtered,
+    /// It can be pulled, unless others come first.
+    Ready,
+    /// It waits.
+    Delayed {
+        /// Until then.
+        until: Timestamp,
+    },
+    /// A consumer holds it.
+    Leased {
+        /// Until then.
+        until: Timestamp,
+    },
+    /// The policy is being asked.
+    Deciding,
+    /// It is over.
+    Ended(Ending),
+    /// Given up on.
+    DeadLettered {
+        /// The dead letter.
+        id: DeadLetterId,
+        /// When.
+        at: Timestamp,
+        /// Which queue; `None` is the default one.
+        queue: Option<Name>,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Stands {
+    /// Whether it has yet to be settled.
+    pub(super) const fn is_outstanding(&self) -> bool {
+        matches!(self, Self::Ready | Self::Delayed { .. } | Self::Leased { .. } | Self::Deciding)
+    }
+}
 
 impl Engine {
     pub(super) fn get_message(

@@ -39,6 +39,7 @@ mod settle;
 mod shadow;
 mod state;
 mod subscriptions;
+mod take;
 mod tokens;
 mod topics;
 mod trim;
@@ -67,23 +68,32 @@ use crate::store::{Commit, Keyspace, Store, StoreError, key};
 
 pub use audit::{AuditChecked, AuditList, AuditPlace, AuditQuery};
 use backlog::{Backlog, Held, Place};
+pub use browse::{Browse, Browsed, Peek, Peeked, Peeks};
 pub use command::*;
+pub use control::{Pause, Purge, Seek, Sought};
 pub use dead_letters::{DeadLetterList, DeadLetterQuery, DeadLetterView, Replayed};
 pub use decide::{Ask, Token, Verdict};
 pub use directory::Directory;
 pub use events::{Event, EventKind};
 use forward::Outbox;
+pub use inspect::{DeliveryView, MessageView, Stands};
 use order::KeyHash;
 pub use policies::{AdmittedModule, RevisionView, Rollback, SetPolicy};
+pub use publish::{Accepted, NewMessage, Publish, Published, Unchecked};
 use pull::Budget;
+pub use pull::{Granted, Pull};
+pub use reads::Counts;
 pub use realms::{PutRealm, RealmView};
 use recent::Recent;
 pub use record::RecordedView;
 pub use recover::{BROKER, StandardPolicy};
 use settle::Nacks;
+pub use settle::{Ack, AckResult, Decided, Extend, ExtendResult, Nack, NackResult, SettleError};
 pub use shadow::{Difference, SetShadow, ShadowAsk, ShadowStats, ShadowVerdict, ShadowView};
 use state::{Subscription, Topic};
+pub use subscriptions::{PutSubscription, Replace, SubscriptionChange, SubscriptionView};
 pub use tokens::{NewToken, Rotation, TokenChange, TokenView};
+pub use topics::{PutTopic, TopicView};
 
 /// Whether an answer waits for the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -140,7 +150,7 @@ pub struct Engine {
     /// Subscriptions with waiting pulls and something that may be delivered to them.
     ready: BTreeSet<SubscriptionId>,
     /// The last subscription whose waiting pulls were looked at.
-    served: SubscriptionId,
+    last_served: SubscriptionId,
     /// Answers that wait for what was applied to be durable.
     answers: Vec<Answer>,
     /// Deliveries that wait for their leases to be applied.
@@ -304,15 +314,15 @@ impl Engine {
         self.apply()?;
         // Who was served last comes last: the budget of a turn starves nobody.
         let mut waiting = std::mem::take(&mut self.ready);
-        let mut order = waiting.split_off(&self.served);
-        let first = order.take(&self.served);
+        let mut order = waiting.split_off(&self.last_served);
+        let first = order.take(&self.last_served);
         let mut budget = Budget::of_a_turn();
         for id in order.into_iter().chain(waiting).chain(first) {
             if budget.is_spent() {
                 self.ready.insert(id);
             } else {
                 self.serve(id, &mut budget)?;
-                self.served = id;
+                self.last_served = id;
             }
         }
         self.empty_outbox()?;
@@ -443,7 +453,7 @@ impl Engine {
     fn hold(&mut self, at: Place, held: Held) {
         let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return };
         if let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
-            subscription.hold(at, &held);
+            subscription.count_in(at, &held);
             backlog.held.insert(at.sequence, held);
         }
     }
@@ -452,12 +462,12 @@ impl Engine {
     fn let_go(&mut self, at: Place) -> Option<Held> {
         let held = self.backlogs.get_mut(&at.backlog)?.held.remove(&at.sequence)?;
         if let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
-            subscription.let_go(at, &held);
+            subscription.count_out(at, &held);
         }
         Some(held)
     }
 
-    /// A subscription's row, counts, wake and waiting pulls are looked at again before the turn ends.
+    /// A subscription's cursor, wake and waiting pulls are looked at again before the turn ends.
     fn touch(&mut self, id: SubscriptionId) {
         self.changed_subscriptions.insert(id);
         if self.subscriptions.get(&id).is_some_and(|s| !s.waiters.is_empty()) {
@@ -465,7 +475,7 @@ impl Engine {
         }
     }
 
-    /// So are those of a delivery that changed.
+    /// So is what it has of the topic of a delivery that changed: its row, counts and wake.
     fn touch_at(&mut self, at: Place) {
         self.changed_backlogs.insert(at.backlog);
         self.touch(at.subscription);

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use super::command::{Accepted, NewMessage, Publish, Published, Refusal, Unchecked, message_id};
-use super::{Engine, Reply, or_refuse};
-use crate::domain::id::{RealmId, TopicId};
+use super::command::Refusal;
+use super::{Durability, Engine, Reply, or_refuse};
+use crate::domain::dedup::DedupKey;
+use crate::domain::digest::Digest;
+use crate::domain::id::{MessageId, RealmId, TopicId};
 use crate::domain::limits::MAX_DELAY;
 use crate::domain::message::Message;
 use crate::domain::name::Name;
@@ -12,6 +14,71 @@ use crate::domain::settings::Schema;
 use crate::domain::time::Timestamp;
 use crate::store::row::Row as _;
 use crate::store::{Commit, Keyspace, StoreError, key};
+
+/// Publishes messages, those that the topic takes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Publish {
+    /// Where to.
+    pub topic: Name,
+    /// In order.
+    pub messages: Vec<NewMessage>,
+    /// The schema that they were found to follow.
+    pub checked: Option<Digest>,
+}
+
+/// Messages that were not checked against the schema of their topic.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unchecked {
+    /// What they have to be checked against, if anything.
+    pub schema: Option<Schema>,
+    /// As they came.
+    pub messages: Vec<NewMessage>,
+}
+
+/// A message before the broker has accepted it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[expect(missing_docs, reason = "each is documented at the message")]
+pub struct NewMessage {
+    pub key: Option<String>,
+    pub attributes: Vec<(String, String)>,
+    pub content_type: Option<String>,
+    pub payload: bytes::Bytes,
+    /// Not delivered before this has passed.
+    pub delay: Duration,
+    /// Not delivered before this moment of broker time.
+    pub deliver_at: Option<Timestamp>,
+    /// Given to the policy as expired when this and the delay have passed.
+    pub ttl: Option<Duration>,
+    /// What its publisher calls it.
+    pub dedup: Option<DedupKey>,
+}
+
+impl NewMessage {
+    /// The memory that it takes, roughly.
+    pub fn bytes(&self) -> usize {
+        let attributes: usize =
+            self.attributes.iter().map(|(name, value)| 64 + name.len() + value.len()).sum();
+        size_of::<Self>() + self.payload.len() + attributes
+    }
+}
+
+/// A message that is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Accepted {
+    /// Its id.
+    pub id: MessageId,
+    /// It was published before, under the same id of its publisher's.
+    pub duplicate: bool,
+}
+
+/// What became of messages.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Published {
+    /// In the order of the request.
+    pub results: Vec<Result<Accepted, Refusal>>,
+    /// What the broker waited for.
+    pub durability: Durability,
+}
 
 impl Engine {
     pub(super) fn publish(
@@ -60,7 +127,7 @@ impl Engine {
         let dedup = message.dedup.filter(|_| !window.is_zero());
         let known = dedup.map(|key| self.published_as(id, &key)).transpose()?.flatten();
         if let Some((row, key)) = known.zip(dedup).filter(|(row, _)| row.at + window > now) {
-            let original = message_id(id, row.sequence);
+            let original = MessageId { topic: id, sequence: row.sequence };
             let same = row.payload == key.payload;
             let answer = Accepted { id: original, duplicate: true };
             return Ok(if same { Ok(answer) } else { Err(Refusal::DedupConflict(original)) });
@@ -81,7 +148,7 @@ impl Engine {
         if let Some(key) = dedup {
             self.remember(id, &key, sequence, known, commit);
         }
-        Ok(Ok(Accepted { id: message_id(id, sequence), duplicate: false }))
+        Ok(Ok(Accepted { id: MessageId { topic: id, sequence }, duplicate: false }))
     }
 
     /// Adds a message behind the last one of its topic; `None` if the topic is gone.

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::backlog::{Backlog, Place};
-use super::command::{Counts, Refusal};
+use super::command::Refusal;
 use super::state::Subscription;
 use super::topics::behind;
 use super::window::Window;
@@ -14,6 +14,30 @@ use crate::domain::settings::Reads;
 use crate::store::key::Owner;
 use crate::store::row::{BacklogRow, Row as _};
 use crate::store::{Commit, Keyspace};
+
+/// Deliveries of a subscription, on all of its topics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Those that could be pulled now, leased ones and delayed ones.
+    pub backlog: u64,
+    /// Those under a lease or being decided.
+    pub in_flight: u64,
+    /// Those that wait for another attempt.
+    pub delayed: u64,
+    /// Those given up on.
+    pub dead: u64,
+}
+
+impl Counts {
+    /// One part of these was `old` and is `new` now.
+    pub(super) fn replace(&mut self, old: Self, new: Self) {
+        let replace = |sum: &mut u64, old: u64, new: u64| *sum = (*sum + new).saturating_sub(old);
+        replace(&mut self.backlog, old.backlog, new.backlog);
+        replace(&mut self.in_flight, old.in_flight, new.in_flight);
+        replace(&mut self.delayed, old.delayed, new.delayed);
+        replace(&mut self.dead, old.dead, new.dead);
+    }
+}
 
 impl Engine {
     /// The topics that a subscription is to read, unless too many do already.
@@ -113,7 +137,7 @@ impl Engine {
         for (sequence, mut held) in std::mem::take(&mut backlog.held) {
             self.nacks.stale(held.nack.take(), &mut self.answers);
             if let Some(subscription) = self.subscriptions.get_mut(&backlog.subscription) {
-                subscription.let_go(backlog.place(sequence), &held);
+                subscription.count_out(backlog.place(sequence), &held);
             }
         }
         if let Some(wake) = backlog.wake {

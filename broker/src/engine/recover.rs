@@ -110,7 +110,7 @@ impl Engine {
             changed_subscriptions: BTreeSet::new(),
             changed_backlogs: BTreeSet::new(),
             ready: BTreeSet::new(),
-            served: SubscriptionId(0),
+            last_served: SubscriptionId(0),
             answers: Vec::new(),
             deliveries: Vec::new(),
             events: Vec::new(),

@@ -1,18 +1,99 @@
 //! Ack, nack, release and extend: what a consumer says about its leases.
 
+use std::time::Duration;
+
 use foldhash::HashMap;
 
 use super::backlog::{Backlog, End, Held, Place, Stored};
-use super::command::{Ack, AckResult, Decided, Extend, ExtendResult, Nack, NackResult, SettleError};
 use super::order::KeyHash;
 use super::state::Subscription;
 use super::{Answer, Engine, Reply, or_refuse};
-use crate::domain::delivery::{Acked, Delivery, State};
+use crate::domain::decision::Decision;
+use crate::domain::delivery::{Acked, Delivery, ExtendError, Stale, State};
 use crate::domain::failure::Failure;
 use crate::domain::id::{RealmId, SubscriptionId};
+use crate::domain::name::Name;
 use crate::domain::receipt::Receipt;
+use crate::domain::time::Timestamp;
 use crate::store::row::{Ending, Row as _};
 use crate::store::{Commit, Keyspace, StoreError};
+
+/// Settles deliveries as done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ack {
+    /// Whose.
+    pub subscription: Name,
+    /// Which leases.
+    pub receipts: Vec<Receipt>,
+}
+
+/// What became of one receipt of an ack.
+pub type AckResult = Result<Acked, SettleError>;
+
+/// Ends attempts badly, or gives them back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Nack {
+    /// Whose.
+    pub subscription: Name,
+    /// Which leases, and why.
+    pub items: Vec<(Receipt, Failure)>,
+}
+
+/// What became of one item of a nack.
+pub type NackResult = Result<Decided, SettleError>;
+
+/// A decision that was committed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Decided {
+    /// What was decided.
+    pub decision: Decision,
+    /// When the next attempt is due, after a retry.
+    pub next_attempt_at: Option<Timestamp>,
+}
+
+/// Moves the deadlines of leases.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Extend {
+    /// Whose.
+    pub subscription: Name,
+    /// Which leases, and how long from now; `None` is the subscription's lease.
+    pub items: Vec<(Receipt, Option<Duration>)>,
+}
+
+/// What became of one item of an extend: the new deadline.
+pub type ExtendResult = Result<Timestamp, SettleError>;
+
+/// Why one item of a batch failed. The delivery is unchanged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SettleError {
+    /// Not a receipt of this subscription.
+    #[error("not a receipt of this subscription")]
+    InvalidReceipt,
+    /// The lease is over.
+    #[error("the lease of this receipt is over: it was settled, ran out, or was granted again")]
+    StaleReceipt,
+    /// The attempt would hold the delivery too long.
+    #[error("the lease cannot last longer than max_lease in all")]
+    MaxLease {
+        /// The latest moment it can be extended to.
+        until: Timestamp,
+    },
+}
+
+impl From<Stale> for SettleError {
+    fn from(Stale: Stale) -> Self {
+        Self::StaleReceipt
+    }
+}
+
+impl From<ExtendError> for SettleError {
+    fn from(error: ExtendError) -> Self {
+        match error {
+            ExtendError::Stale => Self::StaleReceipt,
+            ExtendError::MaxLease { until } => Self::MaxLease { until },
+        }
+    }
+}
 
 impl Engine {
     pub(super) fn ack(
@@ -204,7 +285,7 @@ impl Engine {
         &mut self,
         id: SubscriptionId,
         receipt: Receipt,
-        lease: Option<std::time::Duration>,
+        lease: Option<Duration>,
         commit: &mut Commit,
     ) -> ExtendResult {
         let now = self.now;

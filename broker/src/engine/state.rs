@@ -7,9 +7,10 @@ use std::sync::Arc;
 use foldhash::HashMap;
 
 use super::backlog::{Held, Place};
-use super::command::{Counts, Granted};
 use super::load::LoadWindow;
 use super::policies::RevisionView;
+use super::pull::Granted;
+use super::reads::Counts;
 use super::shadow::Shadow;
 use super::window::Window;
 use super::{Refusal, Reply};
@@ -63,10 +64,10 @@ pub(super) struct Subscription {
     pub(super) backlogs: BTreeSet<BacklogId>,
     /// Those with something to hand out, paused or not.
     pub(super) active: BTreeSet<BacklogId>,
-    /// The one that was handed out from last.
-    pub(super) served: BacklogId,
+    /// The one that a pull took from last.
+    pub(super) last_taken: BacklogId,
     /// Deliveries under a lease or being decided, in all backlogs.
-    pub(super) held: usize,
+    pub(super) holds: usize,
     /// What its backlogs count together, each when it was looked at last.
     pub(super) counts: Counts,
     /// When leases run out.
@@ -158,7 +159,7 @@ impl Subscription {
             return 0;
         }
         let allowed = self.cursor.circuit.allows(settings.max_in_flight) as usize;
-        allowed.saturating_sub(self.held).min(tokens)
+        allowed.saturating_sub(self.holds).min(tokens)
     }
 
     /// How many of them this consumer may be given.
@@ -179,8 +180,8 @@ impl Subscription {
     }
 
     /// One of its deliveries is held from now on.
-    pub(super) fn hold(&mut self, at: Place, held: &Held) {
-        self.held += 1;
+    pub(super) fn count_in(&mut self, at: Place, held: &Held) {
+        self.holds += 1;
         if let Some(until) = held.delivery.lease_until() {
             self.leases.insert((until, at.backlog, at.sequence));
         }
@@ -190,8 +191,8 @@ impl Subscription {
     }
 
     /// One of its deliveries is held no more.
-    pub(super) fn let_go(&mut self, at: Place, held: &Held) {
-        self.held = self.held.saturating_sub(1);
+    pub(super) fn count_out(&mut self, at: Place, held: &Held) {
+        self.holds = self.holds.saturating_sub(1);
         if let Some(until) = held.delivery.lease_until() {
             self.leases.remove(&(until, at.backlog, at.sequence));
         }

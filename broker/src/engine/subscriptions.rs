@@ -2,24 +2,121 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::command::{
-    Counts, Listed, Page, Put, PutSubscription, Refusal, Replace, SubscriptionChange, SubscriptionView,
-};
+use super::command::{Listed, Page, Put, Refusal};
 use super::load::LoadWindow;
+use super::policies::RevisionView;
+use super::reads::Counts;
 use super::recover::BUILT_IN;
 use super::state::Subscription;
 use super::topics::behind;
 use super::{Engine, Reply, or_refuse};
 use crate::domain::access::Patterns;
 use crate::domain::bucket::Bucket;
+use crate::domain::filter::Filter;
 use crate::domain::id::{BacklogId, RealmId, Sequence, SubscriptionId, TopicId};
 use crate::domain::name::Name;
-use crate::domain::settings::{InvalidSetting, Reads, SubscriptionSettings};
+use crate::domain::settings::{InvalidSetting, Mode, Ordering, Reads, Start, SubscriptionSettings};
 use crate::domain::time::Timestamp;
 use crate::store::key::Owner;
 use crate::store::row::{BacklogRow, CursorRow, RecordedChunk, RevisionRow, Row as _, SubscriptionRow};
 use crate::store::{Commit, Keyspace, StoreError, key};
+
+/// Creates a subscription, or changes the settings that are given.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PutSubscription {
+    /// Its name.
+    pub name: Name,
+    /// What it reads; `None` only changes one that exists.
+    pub reads: Option<Reads>,
+    /// The settings to change.
+    pub change: SubscriptionChange,
+    /// What is not given goes back to its default.
+    pub replace: Replace,
+    /// New parameters of the standard policy, checked by it.
+    pub retry: Option<String>,
+}
+
+/// What happens to settings that a change does not name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Replace {
+    /// They go back to their defaults.
+    All,
+    /// They stay.
+    Named,
+}
+
+/// Settings to change; what is `None` is not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[expect(missing_docs, reason = "each is documented where it is stored")]
+pub struct SubscriptionChange {
+    pub mode: Option<Mode>,
+    pub start: Option<Start>,
+    pub lease: Option<Duration>,
+    pub max_lease: Option<Duration>,
+    pub max_in_flight: Option<u32>,
+    pub min_delay: Option<Duration>,
+    pub max_delay: Option<Duration>,
+    pub attempt_limit: Option<u32>,
+    pub fallback_delay: Option<Duration>,
+    pub fault_limit: Option<u32>,
+    pub forward_to: Option<Vec<Name>>,
+    pub inspect_payload: Option<bool>,
+    pub record_failures: Option<u32>,
+    pub record_for: Option<Duration>,
+    pub ordering: Option<Ordering>,
+    pub filter: Option<Filter>,
+    pub delivery_delay: Option<Duration>,
+    pub max_rate: Option<u32>,
+    pub max_in_flight_per_consumer: Option<u32>,
+}
+
+impl SubscriptionChange {
+    /// These settings with the change made.
+    pub fn apply(self, old: SubscriptionSettings) -> SubscriptionSettings {
+        SubscriptionSettings {
+            mode: self.mode.unwrap_or(old.mode),
+            start: self.start.unwrap_or(old.start),
+            lease: self.lease.unwrap_or(old.lease),
+            max_lease: self.max_lease.unwrap_or(old.max_lease),
+            max_in_flight: self.max_in_flight.unwrap_or(old.max_in_flight),
+            min_delay: self.min_delay.unwrap_or(old.min_delay),
+            max_delay: self.max_delay.unwrap_or(old.max_delay),
+            attempt_limit: self.attempt_limit.unwrap_or(old.attempt_limit),
+            fallback_delay: self.fallback_delay.unwrap_or(old.fallback_delay),
+            fault_limit: self.fault_limit.unwrap_or(old.fault_limit),
+            forward_to: self.forward_to.unwrap_or(old.forward_to),
+            inspect_payload: self.inspect_payload.unwrap_or(old.inspect_payload),
+            record_failures: self.record_failures.unwrap_or(old.record_failures),
+            record_for: self.record_for.unwrap_or(old.record_for),
+            ordering: self.ordering.unwrap_or(old.ordering),
+            filter: self.filter.or(old.filter),
+            delivery_delay: self.delivery_delay.unwrap_or(old.delivery_delay),
+            max_rate: self.max_rate.unwrap_or(old.max_rate),
+            max_in_flight_per_consumer: self
+                .max_in_flight_per_consumer
+                .unwrap_or(old.max_in_flight_per_consumer),
+        }
+    }
+}
+
+/// A subscription as people see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SubscriptionView {
+    /// As configured.
+    pub row: SubscriptionRow,
+    /// What it reads.
+    pub reads: Reads,
+    /// How many topics that are.
+    pub topics: usize,
+    /// What it did so far.
+    pub cursor: CursorRow,
+    /// What it has to do.
+    pub counts: Counts,
+    /// What decides.
+    pub revision: RevisionView,
+}
 
 impl Engine {
     pub(super) fn put_subscription(
@@ -244,8 +341,8 @@ impl Subscription {
             last_revision,
             backlogs: BTreeSet::new(),
             active: BTreeSet::new(),
-            served: BacklogId(0),
-            held: 0,
+            last_taken: BacklogId(0),
+            holds: 0,
             counts: Counts::default(),
             leases: BTreeSet::new(),
             waiters: VecDeque::new(),

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use super::command::{Listed, Page, Put, PutTopic, Refusal, TopicView};
+use super::command::{Listed, Page, Put, Refusal};
 use super::state::Topic;
 use super::window::Window;
 use super::{Engine, Reply, or_refuse};
@@ -10,9 +10,30 @@ use crate::domain::access::Patterns;
 use crate::domain::id::{RealmId, TopicId};
 use crate::domain::limits::MAX_TOPICS;
 use crate::domain::name::Name;
+use crate::domain::settings::TopicSettings;
 use crate::store::key::Owner;
 use crate::store::row::{HeadRow, Row as _, TopicRow};
 use crate::store::{Commit, Keyspace, key};
+
+/// Creates a topic or replaces its settings.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PutTopic {
+    /// Its name.
+    pub name: Name,
+    /// All of its settings.
+    pub settings: TopicSettings,
+}
+
+/// A topic as people see it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TopicView {
+    /// As configured.
+    pub row: TopicRow,
+    /// How far it has come.
+    pub head: HeadRow,
+    /// Subscriptions that read it.
+    pub subscriptions: usize,
+}
 
 impl Engine {
     pub(super) fn put_topic(&mut self, realm: RealmId, request: PutTopic, reply: Reply<Put<TopicView>>) {

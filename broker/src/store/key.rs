@@ -8,7 +8,7 @@
 //! realms         realm u32                                its name and limits
 //! topics         realm u32 | topic u32                    name and settings
 //! heads          realm u32 | topic u32                    next sequence and how far it is trimmed
-//! subscriptions  realm u32 | subscription u32             name, topic and settings
+//! subscriptions  realm u32 | subscription u32             name, pattern of topics and settings
 //! cursors        realm u32 | subscription u32             its circuit and counts
 //! backlogs       realm u32 | subscription u32 | topic u32 which backlog it has there, next sequence to lease, row counts
 //! revisions      realm u32 | subscription u32 | u32       one revision of its policy
@@ -286,7 +286,7 @@ pub enum Owner {
     Topic(TopicId),
     /// A subscription's.
     Subscription(SubscriptionId),
-    /// Those of its deliveries.
+    /// A backlog's: those of the deliveries of a subscription on one topic.
     Backlog(BacklogId),
     /// The realm's own: policy modules.
     Realm,
@@ -347,7 +347,7 @@ pub fn read_fingerprint(value: &[u8]) -> Option<Fingerprint> {
     value.try_into().ok().map(Fingerprint)
 }
 
-/// The number after the realm: a topic, a subscription or a token.
+/// The number after the realm: a topic, a subscription, a backlog or a token.
 pub fn read_owner(key: &[u8]) -> Option<u32> {
     let bytes = key.get(4..8)?.first_chunk()?;
     Some(u32::from_be_bytes(*bytes))
