@@ -132,8 +132,10 @@ pub(crate) struct Subscription {
     id: Option<SubscriptionId>,
     /// Backlogs that receipts named, and the topics that they are of.
     backlogs: BTreeMap<BacklogId, TopicId>,
-    /// Those that a purge ended.
+    /// Those that a purge or a seek ended.
     ended: BTreeSet<BacklogId>,
+    /// What a seek brought back: its attempts are numbered anew.
+    pub(crate) again: BTreeSet<Place>,
     /// Topics with something to hand out, and the pulls in a row that got none of it.
     pub(crate) passed_by: BTreeMap<Name, usize>,
 }
@@ -192,6 +194,7 @@ impl Subscription {
             id: None,
             backlogs: BTreeMap::new(),
             ended: BTreeSet::new(),
+            again: BTreeSet::new(),
             passed_by: BTreeMap::new(),
         }
     }
@@ -206,24 +209,27 @@ impl Subscription {
         Some((*topic, receipt.sequence))
     }
 
-    /// What is outstanding on a topic is so no more: the next message there is `first`.
-    pub(crate) fn purge(&mut self, topic: &Name, id: Option<TopicId>, first: Sequence) {
+    /// What is outstanding on a topic is so no more, and what comes from `first` on is as if it had never been.
+    pub(crate) fn start_over(&mut self, topic: &Name, id: Option<TopicId>, first: Sequence) {
         self.first.insert(topic.clone(), first);
         self.passed_by.clear();
         let of_topic = self.backlogs.iter().filter(|(_, of)| Some(**of) == id);
         self.ended.extend(of_topic.map(|(backlog, _)| *backlog));
         let ended = self.deliveries.iter_mut().filter(|((of, _), _)| Some(*of) == id);
         ended.for_each(|(_, known)| known.lease = None);
+        let anew = |(of, sequence): &Place| Some(*of) == id && *sequence >= first;
+        let again = self.deliveries.extract_if(.., |place, _| anew(place));
+        self.again.extend(again.map(|(place, _)| place));
     }
 
-    /// Whether a purge has ended what it was granted for.
-    pub(crate) fn is_purged(&self, receipt: &Receipt) -> bool {
+    /// Whether a purge or a seek has ended what it was granted for.
+    pub(crate) fn is_over(&self, receipt: &Receipt) -> bool {
         self.ended.contains(&receipt.backlog)
     }
 
     /// The delivery that a receipt is current for, as far as is known.
     pub(crate) fn current(&mut self, receipt: &Receipt) -> Option<&mut Known> {
-        if self.id != Some(receipt.subscription) || self.is_purged(receipt) {
+        if self.id != Some(receipt.subscription) || self.is_over(receipt) {
             return None;
         }
         let place = self.place(receipt)?;
@@ -352,7 +358,7 @@ impl Model {
             return Err(format!("{receipt:?} is not of this subscription"));
         };
         subscription.backlogs.entry(receipt.backlog).or_insert(place.0);
-        if subscription.place(&receipt) != Some(place) || subscription.is_purged(&receipt) {
+        if subscription.place(&receipt) != Some(place) || subscription.is_over(&receipt) {
             return Err(format!("{receipt:?} is not of {}", granted.id));
         }
         if subscription.paused_until > now {

@@ -42,12 +42,13 @@ pub(crate) enum Pending {
     Replay(Name, DeadLetterId, Answer<Replayed>),
     Discard(Name, DeadLetterId, Answer<()>),
     /// With the topics that it is of, and the subscription just before.
-    Purge(Purged, Heads, Answer<SubscriptionView>, Answer<Sought>),
+    StartOver(StartOver, Heads, Answer<SubscriptionView>, Answer<Sought>),
 }
 
-/// A subscription that was purged, and whether one topic was meant.
-pub(crate) struct Purged {
+/// A purge or a seek, and whether one topic was meant.
+pub(crate) struct StartOver {
     pub(crate) name: Name,
+    pub(crate) to: Start,
     pub(crate) one_topic: bool,
 }
 
@@ -198,12 +199,13 @@ impl Pending {
                     true
                 }
             },
-            Self::Purge(of, heads, before, answer) => match poll(answer) {
+            Self::StartOver(of, heads, before, answer) => match poll(answer) {
                 Came::NotYet => false,
                 Came::Never => true,
                 Came::Yes(answer) => {
-                    let sought = answer.map_err(|refusal| format!("a purge was refused: {refusal}"))?;
-                    purged(model, of, &read_heads(heads), before, sought).map(|()| true)?
+                    let sought =
+                        answer.map_err(|refusal| format!("{} did not start over: {refusal}", of.name))?;
+                    started_over(model, of, &read_heads(heads), before, sought).map(|()| true)?
                 }
             },
         };
@@ -309,9 +311,9 @@ fn nacked(
         let went_on = |known: &Known| {
             known.replays > receipt.replays
                 || known.decided_at.contains_key(&(receipt.replays, receipt.attempt))
-                || (known.end == Some(End::Discarded) && subscription.is_purged(receipt))
+                || (known.end == Some(End::Discarded) && subscription.is_over(receipt))
         };
-        if known.is_some_and(went_on) {
+        if known.map_or(subscription.is_over(receipt), went_on) {
             return Ok(());
         }
         return Err(format!("an old receipt nacked: {receipt:?}, {known:?}"));
@@ -408,23 +410,28 @@ pub(crate) fn put_subscription(
     Ok(())
 }
 
-fn purged(
+fn started_over(
     model: &mut Model,
-    Purged { name, one_topic }: &Purged,
+    StartOver { name, to, one_topic }: &StartOver,
     heads: &BTreeMap<Name, HeadRow>,
     before: &mut Answer<SubscriptionView>,
     sought: Sought,
 ) -> Result<(), Violation> {
-    let subscription = model.subscriptions.get_mut(name).ok_or("an unknown subscription was purged")?;
+    let subscription = model.subscriptions.get_mut(name).ok_or("an unknown subscription started over")?;
     let outstanding = before.try_recv().ok().and_then(Result::ok).map_or(0, |view| view.counts.backlog);
     let all = heads.len() == subscription.first.len();
-    let alone = heads.values().next().filter(|_| *one_topic).map(|head| head.next);
+    let begin = |head: &HeadRow| match to {
+        Start::Sequence(sequence) => (*sequence).clamp(head.first, head.next),
+        Start::Earliest => head.first,
+        _ => head.next,
+    };
+    let alone = heads.values().next().filter(|_| *one_topic).map(begin);
     if sought.ended > outstanding || (all && sought.ended < outstanding) || sought.sequence != alone {
         return Err(format!("{sought:?} of {name} on {heads:?}: {outstanding} were outstanding"));
     }
     for (topic, head) in heads {
         let id = model.topics.get(topic).and_then(|topic| topic.id);
-        subscription.purge(topic, id, head.next);
+        subscription.start_over(topic, id, begin(head));
     }
     Ok(())
 }

@@ -45,13 +45,20 @@ impl World {
             self.turn()?;
             let Ok(Ok(listed)) = answer.try_recv() else { continue };
             let history = histories.get(&name).cloned().unwrap_or_default();
-            audit(&name, &listed.items, &history).map_err(|why| format!("records of {name}: {why}"))?;
+            let again = self.model.subscriptions.get(&name).map(|it| it.again.clone()).unwrap_or_default();
+            audit(&name, &listed.items, &history, &again)
+                .map_err(|why| format!("records of {name}: {why}"))?;
         }
         Ok(())
     }
 }
 
-fn audit(name: &Name, records: &[RecordedView], history: &BTreeSet<Decision>) -> Result<(), Violation> {
+fn audit(
+    name: &Name,
+    records: &[RecordedView],
+    history: &BTreeSet<Decision>,
+    again: &BTreeSet<Place>,
+) -> Result<(), Violation> {
     let newest = records.first().map_or(0, |view| view.failure.number);
     let mut recorded = BTreeSet::new();
     for (view, number) in records.iter().zip((1..=newest).rev()) {
@@ -61,7 +68,9 @@ fn audit(name: &Name, records: &[RecordedView], history: &BTreeSet<Decision>) ->
             return Err(format!("{number} is missing"));
         }
         let expired = context.failure.cause == Cause::MessageExpired;
-        if !recorded.insert((place_of(context.message.id), context.replays, context.attempt, expired)) {
+        let place = place_of(context.message.id);
+        let is_new = recorded.insert((place, context.replays, context.attempt, expired));
+        if !is_new && !again.contains(&place) {
             return Err(format!("one decision is there twice: {failure:?}"));
         }
         if POLICIES.decide(view.digest, context) != failure.evaluation {

@@ -1,17 +1,17 @@
-//! Topics that come and go below the subscriptions that read them, and subscriptions that are purged.
+//! Topics that come and go below the subscriptions that read them, and subscriptions that start over.
 
 use std::time::Duration;
 
 use reprise_broker::domain::id::MessageId;
 use reprise_broker::domain::name::Name;
 use reprise_broker::domain::quota::Quota;
-use reprise_broker::domain::settings::{Reads, TopicSettings};
-use reprise_broker::engine::{Command, Publish, Purge, PutTopic, Refusal};
+use reprise_broker::domain::settings::{Reads, Start, TopicSettings};
+use reprise_broker::engine::{Command, Publish, Purge, PutTopic, Refusal, Seek};
 
 use super::audit::gone;
 use super::model::{End, LONGEST_WINDOW, Sent, Topic, Violation};
 use super::names::Names;
-use super::pending::{Pending, Purged};
+use super::pending::{Pending, StartOver};
 use super::policies::SINK;
 use super::work::{message, name};
 use super::world::{REALM, World};
@@ -108,23 +108,32 @@ impl World {
         Ok(())
     }
 
-    /// Ends what is outstanding on a subscription, on one of its topics or on all. Dead letters would outlive it, under
-    /// rules of their own: they are discarded first, and policies keep quiet, so that there are no others.
-    pub(crate) fn purge(&mut self) -> Result<(), Violation> {
+    /// Ends what is outstanding on a subscription, on one of its topics or on all, and goes on at the end or from elsewhere.
+    /// Dead letters would outlive it, under rules of their own: they are discarded first, and policies keep quiet, so that
+    /// there are no others.
+    pub(crate) fn start_over(&mut self) -> Result<(), Violation> {
         let Some(subscription) = self.some_subscription() else { return Ok(()) };
         self.quiet = true;
-        let result = self.purge_quietly(&subscription);
+        let result = self.start_over_quietly(&subscription);
         self.quiet = false;
         result
     }
 
-    fn purge_quietly(&mut self, name: &Name) -> Result<(), Violation> {
+    fn start_over_quietly(&mut self, name: &Name) -> Result<(), Violation> {
         self.turn()?;
         let Some(subscription) = self.model.subscriptions.get(name) else { return Ok(()) };
         let topics: Vec<Name> = subscription.first.keys().cloned().collect();
         let by_name = matches!(subscription.reads, Reads::Topic(_));
-        // The same one every time: a purge whose answer was lost may have been.
+        // The same one every time: what had no answer may have been.
         let topic = self.random.percent(50).then(|| self.random.pick(&topics));
+        let one_topic = by_name || topic.is_some();
+        let purges = self.random.percent(40);
+        let to = match self.random.below(3) {
+            _ if purges => Start::Latest,
+            0 if one_topic => Start::Sequence(1 + self.random.next() % 30),
+            1 => Start::Latest,
+            _ => Start::Earliest,
+        };
         while self.model.subscriptions.contains_key(name) {
             let lives = self.lives;
             self.settle_dead_letters(name, 1_000, false)?;
@@ -132,12 +141,16 @@ impl World {
             if self.lives == lives {
                 let asked = name.clone();
                 let before = self.send(|reply| Command::GetSubscription(REALM, asked, reply));
-                let request = Purge { subscription: name.clone(), topic: topic.clone() };
-                let answer = self.send(|reply| Command::Purge(REALM, request, reply));
+                let (subscription, of) = (name.clone(), topic.clone());
+                let answer = self.send(|reply| match purges {
+                    true => Command::Purge(REALM, Purge { subscription, topic: of }, reply),
+                    false => Command::Seek(REALM, Seek { subscription, topic: of, to }, reply),
+                });
                 let among = |it: &Name| topics.contains(it) && topic.as_ref().is_none_or(|topic| topic == it);
                 let heads = self.ask_heads(among);
-                let of = Purged { name: name.clone(), one_topic: by_name || topic.is_some() };
-                self.pending.push(Pending::Purge(of, heads, before, answer));
+                self.orphan_asks(name, heads.iter().map(|(topic, _)| topic));
+                let of = StartOver { name: name.clone(), to, one_topic };
+                self.pending.push(Pending::StartOver(of, heads, before, answer));
                 self.turn()?;
             }
             if self.lives == lives {

@@ -79,7 +79,7 @@ impl World {
             96..99 => self.change()?,
             99 => self.create_or_delete()?,
             100 => self.create_or_delete_topic()?,
-            _ if self.random.percent(30) => self.purge()?,
+            _ if self.random.percent(40) => self.start_over()?,
             _ => {}
         }
         Ok(())

@@ -155,6 +155,13 @@ impl World {
         answered
     }
 
+    /// What policies were asked so far about deliveries on these topics will be no more.
+    pub(crate) fn orphan_asks<'a>(&mut self, name: &Name, topics: impl Iterator<Item = &'a Name>) {
+        let of: Vec<_> = topics.filter_map(|topic| self.model.topics[topic].id).collect();
+        let of_these = |asked: &&mut Asked| asked.name == *name && of.contains(&asked.question.message.0);
+        self.asks.iter_mut().filter(of_these).for_each(|asked| asked.orphan = true);
+    }
+
     fn ask(&mut self, asks: Vec<Ask>) -> Result<(), Violation> {
         for ask in asks {
             let delay = if self.random.percent(50) { Duration::ZERO } else { self.random.millis(1, 3_000) };

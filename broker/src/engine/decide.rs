@@ -71,7 +71,7 @@ impl Engine {
             return self.apply_decision(at, Decision::at_attempt_limit());
         }
         held.expires_at = message.expires_at;
-        let load = self.load_of(at);
+        let load = self.load_of(at.subscription);
         let Some(backlog) = self.backlogs.get(&at.backlog) else { return Ok(()) };
         let Some(topic) = self.topics.get(&backlog.topic) else { return Ok(()) };
         let Some(subscription) = self.subscriptions.get(&at.subscription) else { return Ok(()) };

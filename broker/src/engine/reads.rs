@@ -1,7 +1,7 @@
 //! Which topics a subscription reads: a backlog begins with each of them, and ends with it.
 
 use super::Engine;
-use super::backlog::{Backlog, Place};
+use super::backlog::Backlog;
 use super::command::Refusal;
 use super::state::Subscription;
 use super::topics::behind;
@@ -176,12 +176,10 @@ impl Engine {
         Ok(())
     }
 
-    /// What a policy is told of the subscription's last minute.
-    pub(super) fn load_of(&mut self, at: Place) -> Load {
+    /// What a policy is told of the subscription's last minute, and of what there is to do, as the last turn left it.
+    pub(super) fn load_of(&mut self, id: SubscriptionId) -> Load {
         let now = self.now;
-        // As this turn left it; other topics are counted as turns end.
-        self.look_at(at.backlog);
-        let Some(subscription) = self.subscriptions.get_mut(&at.subscription) else { return Load::default() };
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Load::default() };
         let Counts { backlog, in_flight, .. } = subscription.counts();
         let events = subscription.load.sum(now);
         Load {
