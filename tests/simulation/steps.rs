@@ -12,8 +12,8 @@ use reprise_broker::domain::settings::{Mode, Reads, TopicSettings};
 use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{
     Ack, AckResult, Command, Durability, Engine, Granted, Nack, NackResult, NewMessage, NewToken, Page,
-    Publish, Pull, PutRealm, PutSubscription, PutTopic, Refusal, Replace, Reply, SubscriptionChange,
-    SubscriptionView,
+    Publish, Pull, PutRealm, PutSubscription, PutTopic, Refusal, Replace, Reply, SettleError,
+    SubscriptionChange, SubscriptionView,
 };
 use reprise_broker::store::simulated::{Disk, Simulated};
 use tokio::sync::oneshot;
@@ -96,7 +96,10 @@ impl Steps {
     }
 
     fn publish(&mut self, delay: Duration) {
-        let message = NewMessage { delay, ..NewMessage::default() };
+        self.send(NewMessage { delay, ..message() });
+    }
+
+    fn send(&mut self, message: NewMessage) {
         let request = Publish { topic: name("t"), messages: vec![message], checked: None };
         let published = self.run(|reply| Command::Publish(REALM, request, reply)).expect("it runs");
         assert!(published.expect("published").results[0].is_ok());
@@ -136,8 +139,12 @@ fn subscription(of: &str, mode: Mode, reads: Reads) -> Box<PutSubscription> {
         reads: Some(reads),
         change: SubscriptionChange { mode: Some(mode), lease, ..SubscriptionChange::default() },
         replace: Replace::All,
-        retry: Some(r#"{"delay":"1h","jitter":"none","max_attempts":3}"#.to_owned()),
+        retry: Some(r#"{"delay":"1h","jitter":"none","max_attempts":3,"on_expired":"retry"}"#.to_owned()),
     })
+}
+
+fn message() -> NewMessage {
+    NewMessage { payload: vec![7; 100].into(), ..NewMessage::default() }
 }
 
 fn every_topic() -> Reads {
@@ -289,4 +296,50 @@ fn nothing_is_created_in_a_realm_that_just_went() {
     assert_eq!(topic.try_recv().expect("an answer").err(), Some(Refusal::RealmNotFound));
     assert_eq!(by_pattern.try_recv().expect("an answer").err(), Some(Refusal::RealmNotFound));
     assert_eq!(token.try_recv().expect("an answer").err(), Some(Refusal::RealmNotFound));
+}
+
+/// A topic keeps a number of bytes. What goes to make room may have been decided on before the cursor came by, may be
+/// leased or wait: all of it is gone, and counted so, over a restart.
+#[test]
+fn what_a_topic_gives_up_is_outstanding_no_more() {
+    let mut steps = Steps::new();
+    let put = |steps: &mut Steps, settings: TopicSettings| {
+        let topic = PutTopic { name: name("t"), settings };
+        steps
+            .run(|reply| Command::PutTopic(REALM, topic, reply))
+            .expect("it runs")
+            .expect("a topic")
+            .value
+            .head
+    };
+    steps.publish(Duration::ZERO);
+    steps.publish(Duration::ZERO);
+    let mut held = steps.pull();
+    assert!(steps.nack(held.remove(0).receipt).is_some_and(|nacked| nacked.is_ok()));
+    steps.publish(Duration::ZERO);
+    steps.send(NewMessage { ttl: Some(Duration::from_secs(1)), ..message() });
+    steps.at(Duration::from_secs(2));
+    let counts = steps.view().counts;
+    assert_eq!(
+        (counts.backlog, counts.in_flight, counts.delayed),
+        (4, 1, 2),
+        "one waits ahead of the cursor"
+    );
+    let payload = vec![7; 1_000].into();
+    steps.send(NewMessage { payload, ..NewMessage::default() });
+    put(&mut steps, TopicSettings { retain_bytes: Some(1_050), ..TopicSettings::default() });
+    for start in [false, true] {
+        steps.at(Duration::from_secs(20));
+        if start {
+            steps.start_at(steps.now);
+        }
+        let head = put(&mut steps, TopicSettings { retain_bytes: Some(1_050), ..TopicSettings::default() });
+        assert_eq!((head.first, head.next), (5, 6));
+        let counts = steps.view().counts;
+        assert_eq!((counts.backlog, counts.in_flight, counts.delayed), (1, 0, 0));
+    }
+    assert_eq!(steps.ack(held[0].receipt), Some(Err(SettleError::StaleReceipt)));
+    steps.at(2 * HOUR);
+    let got: Vec<_> = steps.pull().iter().map(|granted| granted.id.sequence).collect();
+    assert_eq!(got, [5]);
 }
