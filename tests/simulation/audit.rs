@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use reprise_broker::domain::access::Patterns;
+use reprise_broker::domain::dead_letter::{DeadLetterFilter, Facet};
 use reprise_broker::domain::decision::Decider;
 use reprise_broker::domain::delivery::{Delivery, State};
 use reprise_broker::domain::failure::Cause;
@@ -11,7 +12,10 @@ use reprise_broker::domain::limits::MAX_HISTORY;
 use reprise_broker::domain::name::Name;
 use reprise_broker::domain::quota::{Quota, Usage};
 use reprise_broker::domain::time::Timestamp;
-use reprise_broker::engine::{Command, DeadLetterQuery, DeliveryView, MessageView, Page, Refusal, Stands};
+use reprise_broker::engine::{
+    Command, DeadLetterFacets, DeadLetterQuery, DeadLetterView, DeliveryView, MessageView, Order, Page,
+    Refusal, Stands,
+};
 use reprise_broker::store::row::{Ending, HeadRow};
 
 use super::model::{End, Known, Subscription, Violation, place_of};
@@ -81,15 +85,11 @@ impl World {
         for name in &names {
             let asked = name.clone();
             let view = self.send(|reply| Command::GetSubscription(REALM, asked, reply));
-            let query = DeadLetterQuery {
-                subscription: Some(name.clone()),
-                queue: None,
-                class: None,
-                page: Page { after: None, limit: 10_000 },
-                among: Patterns::all(),
-            };
-            let dead = self.send(|reply| Command::ListDeadLetters(REALM, query, reply));
-            views.push((name.clone(), view, dead));
+            let query = dead_letters_of(name, 10_000);
+            let filter = Box::new(query.filter.clone());
+            let dead = self.send(|reply| Command::ListDeadLetters(REALM, Box::new(query), reply));
+            let facets = self.send(|reply| Command::CountDeadLetters(REALM, filter, Patterns::all(), reply));
+            views.push((name.clone(), view, dead, facets));
         }
         let now = self.now;
         let mut histories = Histories::new();
@@ -110,8 +110,10 @@ impl World {
                 .map_err(|why| format!("{id}: {why}"))?;
         }
         self.audit_usage(&kept)?;
-        for (name, mut view, mut listed) in views {
+        for (name, mut view, mut listed, mut facets) in views {
             let (Ok(Ok(view)), Ok(Ok(listed))) = (view.try_recv(), listed.try_recv()) else { return Ok(()) };
+            let Ok(Ok(facets)) = facets.try_recv() else { return Ok(()) };
+            audit_facets(&listed.items, facets).map_err(|why| format!("dead letters of {name}: {why}"))?;
             let count = counts.remove(&name).unwrap_or_default();
             let listed = listed.items.len() as u64;
             let reads = self.model.subscriptions.get(&name).map_or(0, |known| known.first.len());
@@ -184,6 +186,45 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// The dead letters of a subscription, at most so many.
+pub(crate) fn dead_letters_of(name: &Name, limit: usize) -> DeadLetterQuery {
+    let filter = DeadLetterFilter { subscription: Some(name.clone()), ..DeadLetterFilter::default() };
+    let page = Page { after: None, limit };
+    DeadLetterQuery { filter, order: Order::Oldest, page, among: Patterns::all(), payloads: false }
+}
+
+/// What is tallied must be what is there.
+fn audit_facets(listed: &[DeadLetterView], tallied: DeadLetterFacets) -> Result<(), Violation> {
+    let mut counted: BTreeMap<Facet, BTreeMap<String, u64>> =
+        Facet::ALL.into_iter().map(|facet| (facet, BTreeMap::new())).collect();
+    for view in listed {
+        let row = &view.row;
+        let mut count = |facet: Facet, value: String| {
+            *counted.entry(facet).or_default().entry(value).or_default() += 1;
+        };
+        count(Facet::Subscription, view.subscription.to_string());
+        count(Facet::Topic, view.topic.to_string());
+        count(Facet::Queue, row.queue.as_ref().map_or_else(String::new, Name::to_string));
+        count(Facet::Reason, row.reason.clone());
+        row.labels.iter().for_each(|(name, value)| count(Facet::Label, format!("{name}={value}")));
+        if let Some(last) = row.delivery.history.last() {
+            count(Facet::Class, last.failure.class.clone());
+            count(Facet::Cause, last.failure.cause.as_str().to_owned());
+            last.decision
+                .decider
+                .revision()
+                .into_iter()
+                .for_each(|it| count(Facet::Revision, it.to_string()));
+        }
+    }
+    let shown = tallied.facets.into_iter().map(|(facet, values)| (facet, values.into_iter().collect()));
+    let shown: BTreeMap<_, BTreeMap<String, u64>> = shown.collect();
+    if (tallied.total, tallied.complete) != (listed.len() as u64, true) || shown != counted {
+        return Err(format!("tallied {shown:?}, counted {counted:?}"));
+    }
+    Ok(())
 }
 
 /// A message that is gone must have ended here.

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use reprise_broker::domain::access::Patterns;
 use reprise_broker::domain::failure::{Cause, Failure};
 use reprise_broker::domain::name::Name;
 use reprise_broker::domain::pattern::TopicPattern;
 use reprise_broker::domain::receipt::Receipt;
 use reprise_broker::domain::settings::{Ordering, Reads, Start};
 use reprise_broker::engine::{
-    Ack, Command, DeadLetterQuery, Extend, Nack, NewMessage, Page, Publish, Pull, PutSubscription, Replace,
-    SetPolicy, SubscriptionChange,
+    Ack, Command, Extend, Nack, NewMessage, Publish, Pull, PutSubscription, Replace, SetPolicy,
+    SubscriptionChange,
 };
 
+use super::audit::dead_letters_of;
 use super::model::{LEAST_ATTEMPT_LIMIT, LONGEST_DELAY, Sent, Violation, key_of};
 use super::names;
 use super::pending::Pending;
@@ -223,14 +223,9 @@ impl World {
         limit: usize,
         replays: bool,
     ) -> Result<(), Violation> {
-        let query = DeadLetterQuery {
-            subscription: Some(subscription.clone()),
-            queue: None,
-            class: None,
-            page: Page { after: None, limit },
-            among: Patterns::all(),
-        };
-        let Some(Ok(listed)) = self.call(|reply| Command::ListDeadLetters(REALM, query, reply))? else {
+        let query = dead_letters_of(subscription, limit);
+        let Some(Ok(listed)) = self.call(|reply| Command::ListDeadLetters(REALM, Box::new(query), reply))?
+        else {
             return Ok(());
         };
         for view in listed.items {

@@ -46,6 +46,7 @@
 //! - [`stream_ends`]: whatever happens to the connection, what it holds is decided at once.
 //! - [`hostile_streams`]: bad frames are answered, and who means harm loses its own connection.
 //! - [`publish_streams`]: batches confirmed in their order.
+//! - [`workbench`]: dead letters by the many: found, counted.
 //! - [`workspace_policies`]: policies of the workspace whose effect shows only in a broker.
 
 #[path = "../support/mod.rs"]
@@ -98,4 +99,5 @@ mod streaming;
 mod tenants;
 mod timing;
 mod tokens;
+mod workbench;
 mod workspace_policies;

@@ -231,6 +231,11 @@ const CASES: &[Case] = &[
         (404, "subscription_not_found", |w| w.broker.get("/v1/dead-letters?subscription=missing")),
     ),
     Case(
+        "GET /v1/dead-letters/facets",
+        (200, |w| w.broker.get("/v1/dead-letters/facets")),
+        (400, "invalid_query", |w| w.broker.get("/v1/dead-letters/facets?colour=red")),
+    ),
+    Case(
         "GET /v1/dead-letters/{id}",
         (200, |w| w.broker.get(&format!("/v1/dead-letters/{}", w.dead[0]))),
         (400, "invalid_id", |w| w.broker.get("/v1/dead-letters/one")),

@@ -149,6 +149,9 @@ const ROUTES: &[(&str, Ask)] = &[
     ("GET /v1/subscriptions/{subscription}/policy/shadow", |c, it| c.get(&it.policy("/shadow"))),
     ("DELETE /v1/subscriptions/{subscription}/policy/shadow", |c, it| c.delete(&it.policy("/shadow"))),
     ("GET /v1/dead-letters", |c, it| c.get(&format!("/v1/dead-letters?subscription={}", it.subscription))),
+    ("GET /v1/dead-letters/facets", |c, it| {
+        c.get(&format!("/v1/dead-letters/facets?subscription={}", it.subscription))
+    }),
     ("GET /v1/dead-letters/{id}", |c, it| c.get(&format!("/v1/dead-letters/{}", it.letter))),
     ("DELETE /v1/dead-letters/{id}", |c, it| c.delete(&format!("/v1/dead-letters/{}", it.letter))),
     ("POST /v1/dead-letters/{id}/replay", |c, it| {

@@ -53,6 +53,7 @@ const NEEDS: &[(&str, &[&str])] = &[
     ("DELETE /v1/subscriptions/{subscription}/policy/shadow", POLICIES),
     ("GET /v1/events", ALL),
     ("GET /v1/dead-letters", &["dead_letters"]),
+    ("GET /v1/dead-letters/facets", &["dead_letters"]),
     ("GET /v1/dead-letters/{id}", &["dead_letters"]),
     ("DELETE /v1/dead-letters/{id}", &["dead_letters"]),
     ("POST /v1/dead-letters/{id}/replay", &["dead_letters"]),

@@ -160,6 +160,16 @@ pub enum Decider {
     AttemptLimit,
 }
 
+impl Decider {
+    /// Of which revision the policy was asked.
+    pub const fn revision(&self) -> Option<u32> {
+        match self {
+            Self::Policy { revision, .. } | Self::Fallback { revision, .. } => Some(*revision),
+            Self::AttemptLimit => None,
+        }
+    }
+}
+
 /// A digest of a policy's whole input: equal hashes mean equal inputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InputHash(pub [u8; 16]);

@@ -39,6 +39,8 @@ pub const MAX_DETAIL_BYTES: usize = 2 * KIB;
 pub const MAX_MEMO_BYTES: usize = 256;
 /// Labels of one dead letter.
 pub const MAX_LABELS: usize = 16;
+/// Labels, attributes and words that dead letters are looked for by at a time.
+pub const MAX_DEAD_LETTER_TERMS: usize = 16;
 /// Attempts of a delivery kept in full; earlier ones are only counted.
 pub const MAX_HISTORY: usize = 32;
 /// Past failures shown to a policy.

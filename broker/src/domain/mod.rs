@@ -9,6 +9,7 @@ pub mod audit;
 pub mod bucket;
 pub mod circuit;
 pub mod context;
+pub mod dead_letter;
 pub mod decision;
 pub mod dedup;
 pub mod delivery;

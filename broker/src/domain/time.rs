@@ -20,6 +20,12 @@ impl Timestamp {
         self.0
     }
 
+    /// So long before; no earlier than there is time.
+    pub fn back(self, duration: Duration) -> Self {
+        let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(millis))
+    }
+
     /// How long ago `earlier` was; zero if it is not in the past.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))

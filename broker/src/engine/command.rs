@@ -6,7 +6,7 @@ use super::Reply;
 use super::audit::{AuditChecked, AuditList, AuditPlace, AuditQuery};
 use super::browse::{Browse, Browsed, Peek, Peeks};
 use super::control::{Pause, Purge, Seek, Sought};
-use super::dead_letters::{DeadLetterList, DeadLetterQuery, DeadLetterView, Replayed};
+use super::dead_letters::{DeadLetterFacets, DeadLetterList, DeadLetterQuery, DeadLetterView, Replayed};
 use super::decide::Verdict;
 use super::inspect::MessageView;
 use super::policies::{RevisionView, Rollback, SetPolicy};
@@ -21,6 +21,7 @@ use super::tokens::{NewToken, Rotation, TokenChange, TokenView};
 use super::topics::{PutTopic, TopicView};
 use crate::domain::access::{Patterns, TokenId};
 use crate::domain::audit::AuditEntry;
+use crate::domain::dead_letter::DeadLetterFilter;
 use crate::domain::digest::Digest;
 use crate::domain::id::{DeadLetterId, MessageId, RealmId};
 use crate::domain::name::Name;
@@ -58,7 +59,9 @@ pub enum Command {
     /// The shadows have answered.
     Shadowed(Vec<ShadowVerdict>),
     ListRecorded(RealmId, Name, Page<u64>, Reply<Listed<RecordedView>>),
-    ListDeadLetters(RealmId, DeadLetterQuery, Reply<DeadLetterList>),
+    ListDeadLetters(RealmId, Box<DeadLetterQuery>, Reply<DeadLetterList>),
+    /// How many there are, by what they have in common.
+    CountDeadLetters(RealmId, Box<DeadLetterFilter>, Patterns, Reply<DeadLetterFacets>),
     GetDeadLetter(RealmId, DeadLetterId, Reply<DeadLetterView>),
     ReplayDeadLetter(RealmId, DeadLetterId, Reply<Replayed>),
     DiscardDeadLetter(RealmId, DeadLetterId, Reply<()>),

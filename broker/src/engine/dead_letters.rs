@@ -1,43 +1,60 @@
-//! Dead letters: list, inspect, replay, discard.
+//! Dead letters: list, count, inspect, replay, discard.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use super::backlog::{End, Place};
 use super::command::{Page, Refusal};
+use super::dead_index::{DeadPlace, Matches, Order};
 use super::{Engine, Reply, or_refuse};
 use crate::domain::access::Patterns;
-use crate::domain::id::{BacklogId, DeadLetterId, MessageId, RealmId, SubscriptionId};
+use crate::domain::dead_letter::{DeadLetterFilter, Facet};
+use crate::domain::id::{BacklogId, DeadLetterId, MessageId, RealmId, SubscriptionId, TopicId};
 use crate::domain::message::Message;
 use crate::domain::name::Name;
 use crate::store::row::{DeadLetterRow, Ending, Row as _};
 use crate::store::{Commit, Keyspace, StoreError, key};
 
-/// Rows that one list request looks at: a page may come back short, with a cursor to go on from.
-const LOOKED_AT: usize = 10_000;
-
 /// Bytes of rows that one list request reads, give or take one row.
 const PAGE_BYTES: usize = 8 * 1024 * 1024;
+/// Values of a facet that are shown, those that most have.
+const SHOWN_VALUES: usize = 50;
+/// Dead letters that are counted one by one, where no tally says how many there are.
+const COUNTED: usize = 2_000;
 
-/// Which dead letters to list, oldest first within each subscription.
+/// Which dead letters to list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetterQuery {
-    /// Of this subscription; `None` is all of them.
-    pub subscription: Option<Name>,
-    /// Of this queue.
-    pub queue: Option<Name>,
-    /// Whose last failure has this class.
-    pub class: Option<String>,
+    /// Those that match this.
+    pub filter: DeadLetterFilter,
+    /// In which order.
+    pub order: Order,
     /// Which page.
-    pub page: Page<DeadLetterId>,
+    pub page: Page<DeadPlace>,
     /// Only those of subscriptions that these allow.
     pub among: Patterns,
+    /// With their payloads.
+    pub payloads: bool,
 }
 
-/// A page of dead letters. It can be short, even empty, and still have a next one: filters look at a bounded number.
+/// A page of dead letters. It can be short, even empty, and still have a next one: a search looks at a bounded number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetterList {
     /// In order.
     pub items: Vec<DeadLetterView>,
     /// Where the next page begins: behind this one.
-    pub next: Option<DeadLetterId>,
+    pub next: Option<DeadPlace>,
+}
+
+/// How many dead letters there are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadLetterFacets {
+    /// All of them.
+    pub total: u64,
+    /// Whether that is all, and not only as far as they were counted.
+    pub complete: bool,
+    /// How many have each value, those that most have first.
+    pub facets: BTreeMap<Facet, Vec<(String, u64)>>,
 }
 
 /// A dead letter as people see it.
@@ -68,41 +85,83 @@ impl Engine {
     pub(super) fn list_dead_letters(
         &mut self,
         realm: RealmId,
-        query: &DeadLetterQuery,
+        query: DeadLetterQuery,
         reply: Reply<DeadLetterList>,
     ) -> Result<(), StoreError> {
         self.apply()?;
-        let mut range = match &query.subscription {
-            Some(name) => {
-                let id = or_refuse!(try self, reply, self.subscription_id(realm, name));
-                key::prefixed(key::subscription(realm, id))
+        let DeadLetterQuery { filter, order, page, among, payloads } = query;
+        let search = or_refuse!(try self, reply, self.search(realm, &filter, among)?);
+        let Matches { places, mut next } = self.matching(realm, &search, order, page.after, page.limit)?;
+        let (mut items, mut bytes) = (Vec::with_capacity(places.len()), 0);
+        for (found, (at, id)) in places.iter().enumerate() {
+            let Some(mut row) = self.dead_letter(realm, *id)? else { continue };
+            bytes += row.message.bytes();
+            if !payloads {
+                row.message.payload = bytes::Bytes::new();
             }
-            None => key::prefixed(key::realm(realm)),
-        };
-        if let Some(after) = query.page.after {
-            let next = DeadLetterId { sequence: after.sequence.saturating_add(1), ..after };
-            let next = key::dead_letter(realm, next);
-            range.start = range.start.max(next);
-        }
-        let mut listed = DeadLetterList { items: Vec::new(), next: None };
-        let (mut last, mut bytes) = (None, 0);
-        for (looked_at, row) in self.store.scan(Keyspace::DeadLetters, range).enumerate() {
-            let (key, value) = row?;
-            if listed.items.len() == query.page.limit || looked_at == LOOKED_AT || bytes > PAGE_BYTES {
-                listed.next = last;
+            items.extend(self.dead_letter_view(*id, row));
+            if bytes > PAGE_BYTES && found + 1 < places.len() {
+                next = Some((*at, *id));
                 break;
             }
-            let id = dead_letter_id(&key)?;
-            last = Some(id);
-            bytes += value.len();
-            // A list shows no payloads, and a page of them would be large.
-            let mut row = DeadLetterRow::decode(value)?;
-            row.message.payload = bytes::Bytes::new();
-            let view = self.dead_letter_view(id, row);
-            listed.items.extend(view.filter(|view| matches(view, query)));
         }
-        self.answer(reply, Ok(listed));
+        self.answer(reply, Ok(DeadLetterList { items, next }));
         Ok(())
+    }
+
+    /// How many there are: by the tallies, or one by one where these do not tell.
+    pub(super) fn count_dead_letters(
+        &mut self,
+        realm: RealmId,
+        filter: &DeadLetterFilter,
+        among: &Patterns,
+        reply: Reply<DeadLetterFacets>,
+    ) -> Result<(), StoreError> {
+        self.apply()?;
+        let search = or_refuse!(try self, reply, self.search(realm, filter, among.clone())?);
+        let of = filter.subscription.as_ref().and_then(|name| self.subscription_id(realm, name).ok());
+        let of_subscription =
+            DeadLetterFilter { subscription: filter.subscription.clone(), ..Default::default() };
+        let is_tallied = *filter == of_subscription && (of.is_some() || among.allow_all(""));
+        let (mut counts, mut complete) = (BTreeMap::new(), true);
+        let mut total = 0;
+        if is_tallied {
+            for facet in Facet::ALL {
+                let (values, whole) = self.counts_of(realm, of, facet)?;
+                complete &= whole;
+                counts.insert(facet, values);
+            }
+            total = counts.get(&Facet::Queue).map_or(0, |queues: &BTreeMap<_, u64>| queues.values().sum());
+        } else {
+            let Matches { places, next } = self.matching(realm, &search, Order::Newest, None, COUNTED)?;
+            (counts, complete) = (self.facets_of(realm, &places)?, next.is_none());
+            total += places.len() as u64;
+        }
+        let facets = counts.into_iter().map(|(facet, values)| (facet, self.most(facet, values))).collect();
+        self.answer(reply, Ok(DeadLetterFacets { total, complete, facets }));
+        Ok(())
+    }
+
+    /// The values that most have, as people see them.
+    fn most(&self, facet: Facet, values: BTreeMap<Vec<u8>, u64>) -> Vec<(String, u64)> {
+        let shown = values.into_iter().filter_map(|(value, count)| Some((self.shown(facet, &value)?, count)));
+        let mut most: Vec<_> = shown.collect();
+        most.sort_by_key(|(_, count)| Reverse(*count));
+        most.truncate(SHOWN_VALUES);
+        most
+    }
+
+    /// `None` for the number of something that was deleted.
+    fn shown(&self, facet: Facet, value: &[u8]) -> Option<String> {
+        let number = || value.try_into().ok().map(u32::from_be_bytes);
+        match facet {
+            Facet::Subscription => {
+                Some(self.subscriptions.get(&SubscriptionId(number()?))?.row.name.to_string())
+            }
+            Facet::Topic => Some(self.topics.get(&TopicId(number()?))?.row.name.to_string()),
+            Facet::Revision => Some(number()?.to_string()),
+            _ => Some(String::from_utf8_lossy(value).into_owned()),
+        }
     }
 
     pub(super) fn get_dead_letter(
@@ -133,13 +192,12 @@ impl Engine {
             return Ok(());
         }
         let marked = self.is_marked(at, realm, row.backlog)?;
+        let mut commit = Commit::default();
+        self.exhume(realm, id, &row, &mut commit);
         let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
         let delivery = row.delivery.replayed(now);
         let message = Message { expires_at: None, available_at: row.message.published_at, ..row.message };
-        let mut commit = Commit::default();
-        commit.delete(Keyspace::DeadLetters, key::dead_letter(realm, id));
         commit.put(Keyspace::Replayed, at.key(realm), message.encode());
-        backlog.row.dead = backlog.row.dead.saturating_sub(1);
         if marked {
             backlog.unmark_end(at, &mut commit);
         }
@@ -161,10 +219,9 @@ impl Engine {
         let row = or_refuse!(try self, reply, found.ok_or(Refusal::DeadLetterNotFound));
         let at = or_refuse!(try self, reply, self.place_of(id));
         let (now, kept) = (self.now, self.kept_from(at.backlog));
-        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
         let mut commit = Commit::default();
-        commit.delete(Keyspace::DeadLetters, key::dead_letter(realm, id));
-        backlog.row.dead = backlog.row.dead.saturating_sub(1);
+        self.exhume(realm, id, &row, &mut commit);
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
         // What died before a seek has ended there; it says nothing about the message's life since.
         if row.backlog == at.backlog {
             // Ahead of the cursor another end is marked already.
@@ -176,6 +233,16 @@ impl Engine {
         self.touch_at(at);
         self.answer(reply, Ok(()));
         Ok(())
+    }
+
+    /// It is a dead letter no more.
+    fn exhume(&mut self, realm: RealmId, id: DeadLetterId, row: &DeadLetterRow, commit: &mut Commit) {
+        commit.delete(Keyspace::DeadLetters, key::dead_letter(realm, id));
+        self.unindex_dead(realm, id, row, commit);
+        let backlog = self.backlog_on(id.subscription, id.topic).map(|backlog| backlog.row.id);
+        if let Some(backlog) = backlog.and_then(|id| self.backlogs.get_mut(&id)) {
+            backlog.row.dead = backlog.row.dead.saturating_sub(1);
+        }
     }
 
     /// Where the message of a dead letter is delivered, if it is.
@@ -208,8 +275,7 @@ impl Engine {
         id: DeadLetterId,
     ) -> Result<Option<DeadLetterRow>, StoreError> {
         self.apply()?;
-        let row = self.store.get(Keyspace::DeadLetters, &key::dead_letter(realm, id))?;
-        row.map(DeadLetterRow::decode).transpose()
+        self.dead_letter(realm, id)
     }
 
     /// `None` if its subscription is being deleted.
@@ -226,15 +292,8 @@ impl Engine {
     }
 }
 
-fn matches(view: &DeadLetterView, query: &DeadLetterQuery) -> bool {
-    let queue = query.queue.is_none() || view.row.queue == query.queue;
-    let last = view.row.delivery.history.last();
-    let class =
-        query.class.as_ref().is_none_or(|class| last.is_some_and(|past| past.failure.class == *class));
-    queue && class && query.among.allow(&view.subscription)
-}
-
-fn dead_letter_id(key: &[u8]) -> Result<DeadLetterId, StoreError> {
+/// The id in a key of `dead_letters`.
+pub(super) fn dead_letter_id(key: &[u8]) -> Result<DeadLetterId, StoreError> {
     let parts =
         key::read_owner(key).map(SubscriptionId).zip(key::read_topic(key)).zip(key::read_sequence(key));
     let ((subscription, topic), sequence) =

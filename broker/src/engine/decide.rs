@@ -297,21 +297,23 @@ impl Engine {
         let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
         let end = End { ending: Ending::DeadLettered, now, delivery: delivery.clone() };
         backlog.store_end(at, end, kept, commit);
+        let (realm, id) = (backlog.realm, backlog.dead_letter_id(at.sequence));
+        backlog.row.dead += u64::from(earlier.is_none());
         let delivery = match earlier {
-            Some(earlier) => delivery.after(earlier.delivery),
-            None => {
-                backlog.row.dead += 1;
-                delivery
+            Some(earlier) => {
+                self.unindex_dead(realm, id, &earlier, commit);
+                delivery.after(earlier.delivery)
             }
+            None => delivery,
         };
-        let key = key::dead_letter(backlog.realm, backlog.dead_letter_id(at.sequence));
         if let Some(subscription) = self.subscriptions.get_mut(&at.subscription) {
             subscription.load.dead_lettered(now);
         }
         let Grave { queue, reason, labels } = grave;
         let row =
             DeadLetterRow { dead_at: now, queue, reason, labels, delivery, message, backlog: at.backlog };
-        commit.put(Keyspace::DeadLetters, key, row.encode());
+        self.index_dead(realm, id, &row, commit);
+        commit.put(Keyspace::DeadLetters, key::dead_letter(realm, id), row.encode());
         Ok(())
     }
 

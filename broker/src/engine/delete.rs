@@ -1,9 +1,11 @@
 //! What is left of deleted topics, subscriptions and realms, and of backlogs that were given up, goes in the background,
 //! also after a restart.
 
+use super::dead_letters::dead_letter_id;
 use super::{Engine, STEP_ROWS};
 use crate::domain::id::RealmId;
 use crate::store::key::Owner;
+use crate::store::row::{DeadLetterRow, Row as _};
 use crate::store::{Commit, Keyspace, StoreError, key};
 
 /// What was on its way to a topic goes with it.
@@ -24,6 +26,14 @@ const OF_REALM: [Keyspace; 1] = [Keyspace::Modules];
 const STEP_MODULES: usize = 16;
 /// What it costs to find that something has no rows left, in rows.
 const LOOK_ROWS: usize = 10;
+
+/// Rows that go with one of this kind, usually.
+const fn cost(keyspace: Keyspace) -> usize {
+    match keyspace {
+        Keyspace::DeadLetters => 20,
+        _ => 1,
+    }
+}
 
 impl Engine {
     /// Marks a deleted owner, whose rows [`remove_doomed`](Self::remove_doomed) removes bit by bit.
@@ -63,15 +73,25 @@ impl Engine {
             if let Some((_, _, last)) = behind.as_ref().filter(|(_, of, _)| of == keyspace) {
                 range.start = [last.as_slice(), &[0]].concat();
             }
-            let room = most - commit.changes().len();
-            for row in self.store.scan(*keyspace, range).take(room) {
-                let key = row?.0.to_vec();
-                self.removed = Some(((realm, owner), *keyspace, key.clone()));
-                commit.delete(*keyspace, key);
+            let room = most.saturating_sub(commit.changes().len());
+            let rows: Vec<_> =
+                self.store.scan(*keyspace, range).take(room.div_ceil(cost(*keyspace))).collect();
+            for row in rows {
+                let (key, value) = row?;
+                if *keyspace == Keyspace::DeadLetters {
+                    self.unindex_dead(
+                        realm,
+                        dead_letter_id(&key)?,
+                        &DeadLetterRow::decode(value)?,
+                        &mut commit,
+                    );
+                }
+                self.removed = Some(((realm, owner), *keyspace, key.to_vec()));
+                commit.delete(*keyspace, key.to_vec());
             }
         }
         let removed = commit.changes().len();
-        if removed < most {
+        if removed == 0 {
             commit.delete(Keyspace::Doomed, key::doomed(realm, owner));
             self.doomed.pop();
         }

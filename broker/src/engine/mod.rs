@@ -15,6 +15,7 @@ mod backlog;
 mod browse;
 mod command;
 mod control;
+mod dead_index;
 mod dead_letters;
 mod decide;
 mod dedup;
@@ -71,7 +72,8 @@ use backlog::{Backlog, Held, Place};
 pub use browse::{Browse, Browsed, Peek, Peeked, Peeks};
 pub use command::*;
 pub use control::{Pause, Purge, Seek, Sought};
-pub use dead_letters::{DeadLetterList, DeadLetterQuery, DeadLetterView, Replayed};
+pub use dead_index::{DeadPlace, Order};
+pub use dead_letters::{DeadLetterFacets, DeadLetterList, DeadLetterQuery, DeadLetterView, Replayed};
 pub use decide::{Ask, Token, Verdict};
 pub use directory::Directory;
 pub use events::{Event, EventKind};
@@ -144,6 +146,8 @@ pub struct Engine {
     pending: Vec<Commit>,
     /// Locks that they take or give up.
     locks: HashMap<(BacklogId, KeyHash), Option<Sequence>>,
+    /// How many dead letters of each kind came or went, since the tallies were written.
+    tallies: BTreeMap<Vec<u8>, i64>,
     changed_topics: BTreeSet<TopicId>,
     changed_subscriptions: BTreeSet<SubscriptionId>,
     changed_backlogs: BTreeSet<BacklogId>,
@@ -263,7 +267,10 @@ impl Engine {
             Command::DeleteShadow(realm, name, reply) => self.delete_shadow(realm, &name, reply),
             Command::Shadowed(verdicts) => return self.shadowed(verdicts),
             Command::ListDeadLetters(realm, query, reply) => {
-                return self.list_dead_letters(realm, &query, reply);
+                return self.list_dead_letters(realm, *query, reply);
+            }
+            Command::CountDeadLetters(realm, filter, among, reply) => {
+                return self.count_dead_letters(realm, &filter, &among, reply);
             }
             Command::GetDeadLetter(realm, id, reply) => return self.get_dead_letter(realm, id, reply),
             Command::ReplayDeadLetter(realm, id, reply) => return self.replay_dead_letter(realm, id, reply),
@@ -394,6 +401,7 @@ impl Engine {
                 progress.split_into(&mut self.pending);
             }
         }
+        self.save_tallies(&mut progress)?;
         if !progress.is_empty() {
             self.pending.push(progress);
         }

@@ -106,6 +106,7 @@ impl Engine {
             waiting: Recent::new(RECENT_WAITING_BYTES, Delivery::bytes),
             pending: Vec::new(),
             locks: foldhash::HashMap::default(),
+            tallies: BTreeMap::new(),
             changed_topics: BTreeSet::new(),
             changed_subscriptions: BTreeSet::new(),
             changed_backlogs: BTreeSet::new(),

@@ -1,5 +1,7 @@
 //! `/v1/dead-letters`.
 
+use std::collections::BTreeMap;
+
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
@@ -7,22 +9,21 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::{Caller, May, need};
 use super::body::Format;
+use super::dead_filter::GivenFilter;
 use super::query::{Asked, cursor, page};
 use super::shape::{HistoryBody, ListBody, MessageBody, PayloadAs, history_body, message_body, queue_name};
-use super::wire::{WireTime, map, name};
+use super::wire::{WireTime, map};
 use super::{App, ErrorCode, Problem};
 use crate::domain::audit::Action;
 use crate::domain::id::DeadLetterId;
-use crate::engine::{Command, DeadLetterQuery, DeadLetterView, Refusal};
+use crate::domain::time::Timestamp;
+use crate::engine::{Command, DeadLetterQuery, DeadLetterView, DeadPlace, Order, Page, Refusal};
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListQuery {
-    subscription: Option<String>,
-    queue: Option<String>,
-    class: Option<String>,
-    limit: Option<usize>,
-    cursor: Option<String>,
+/// Everything that a list can be asked for.
+struct ListQuery {
+    filter: GivenFilter,
+    order: Order,
+    page: Page<DeadPlace>,
 }
 
 #[derive(Deserialize)]
@@ -74,32 +75,91 @@ fn labels<S: serde::Serializer>(pairs: &Vec<(String, String)>, serializer: S) ->
 pub(super) async fn list(
     State(app): State<App>,
     caller: May<need::DeadLetters>,
-    Asked(query): Asked<ListQuery>,
+    Asked(query): Asked<Vec<(String, String)>>,
     format: Format,
 ) -> Result<Response, Problem> {
-    // A queue is given as it is shown, with its subscription, or by its own name.
-    let (of, queue) = match query.queue.as_deref().map(|text| (text, text.split_once('/'))) {
-        Some((_, Some((of, queue)))) => (Some(of), Some(queue)),
-        Some((queue, None)) => (None, Some(queue)),
-        None => (None, None),
-    };
-    if let (Some(of), Some(subscription)) = (of, &query.subscription)
-        && of != subscription
-    {
+    let ListQuery { filter, order, page } = list_query(query)?;
+    let Some(filter) = filter.check(&app, &caller)? else {
         return Ok(format.ok(&ListBody::<SummaryAnswer> { items: Vec::new(), next: None }));
-    }
-    let subscription = query.subscription.as_deref().or(of);
-    let request = DeadLetterQuery {
-        subscription: subscription.map(|text| caller.subscription(text)).transpose()?,
-        queue: queue.map(|text| name("queue", text)).transpose()?,
-        class: query.class,
-        page: page(query.limit, query.cursor.as_deref(), |text| DeadLetterId::parse(text).ok())?,
-        among: caller.subscriptions(),
     };
+    let among = caller.subscriptions();
+    let request = Box::new(DeadLetterQuery { filter, order, page, among, payloads: false });
     let listed = app.broker.call(|reply| Command::ListDeadLetters(caller.realm, request, reply)).await?;
-    let next = listed.next.map(cursor);
+    let next = listed.next.map(|(at, id)| cursor(format_args!("{} {id}", at.as_millis())));
     let items = listed.items.into_iter().map(|view| summary(&view)).collect();
     Ok(format.ok(&ListBody { items, next }))
+}
+
+fn list_query(query: Vec<(String, String)>) -> Result<ListQuery, Problem> {
+    let invalid = |detail: String| Problem::new(ErrorCode::InvalidQuery, detail);
+    let mut filter = GivenFilter::default();
+    let (mut order, mut limit, mut after) = (None, None, None);
+    for (key, value) in query {
+        let Some((key, value)) = filter.take(key, value)? else { continue };
+        let slot = match key.as_str() {
+            "order" => &mut order,
+            "limit" => &mut limit,
+            "cursor" => &mut after,
+            _ => return Err(invalid(format!("there is no parameter {key}"))),
+        };
+        if slot.replace(value).is_some() {
+            return Err(invalid(format!("{key} is there twice")));
+        }
+    }
+    let limit = limit.map(|text| text.parse::<usize>());
+    let limit = limit.transpose().map_err(|_| invalid("limit: a number is wanted".to_owned()))?;
+    let order = match order.as_deref() {
+        None | Some("oldest") => Order::Oldest,
+        Some("newest") => Order::Newest,
+        Some(_) => return Err(invalid("order: one of oldest, newest".to_owned())),
+    };
+    Ok(ListQuery { filter, order, page: page(limit, after.as_deref(), place)? })
+}
+
+/// Where a page begins.
+fn place(text: &str) -> Option<DeadPlace> {
+    let (at, id) = text.split_once(' ')?;
+    Some((Timestamp::from_millis(at.parse().ok()?), DeadLetterId::parse(id).ok()?))
+}
+
+#[derive(Serialize)]
+struct FacetsAnswer {
+    total: u64,
+    complete: bool,
+    facets: BTreeMap<&'static str, Vec<ValueAnswer>>,
+}
+
+#[derive(Serialize)]
+struct ValueAnswer {
+    value: String,
+    count: u64,
+}
+
+/// How many there are, by what they have in common.
+pub(super) async fn facets(
+    State(app): State<App>,
+    caller: May<need::DeadLetters>,
+    Asked(query): Asked<Vec<(String, String)>>,
+    format: Format,
+) -> Result<Response, Problem> {
+    let mut filter = GivenFilter::default();
+    for (key, value) in query {
+        if let Some((key, _)) = filter.take(key, value)? {
+            return Err(Problem::new(ErrorCode::InvalidQuery, format!("there is no parameter {key}")));
+        }
+    }
+    let Some(filter) = filter.check(&app, &caller)? else {
+        return Ok(format.ok(&FacetsAnswer { total: 0, complete: true, facets: BTreeMap::new() }));
+    };
+    let (filter, among) = (Box::new(filter), caller.subscriptions());
+    let counted =
+        app.broker.call(|reply| Command::CountDeadLetters(caller.realm, filter, among, reply)).await?;
+    let values = |values: Vec<(String, u64)>| {
+        values.into_iter().map(|(value, count)| ValueAnswer { value, count }).collect()
+    };
+    let facets = counted.facets.into_iter();
+    let facets = facets.map(|(facet, counts)| (facet.as_str(), values(counts))).collect();
+    Ok(format.ok(&FacetsAnswer { total: counted.total, complete: counted.complete, facets }))
 }
 
 pub(super) async fn get(

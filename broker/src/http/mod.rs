@@ -11,6 +11,7 @@ mod browse;
 mod candidate;
 mod cloudevents;
 mod control;
+mod dead_filter;
 mod dead_letters;
 mod error;
 mod events;
@@ -143,6 +144,7 @@ fn routes() -> Router<App> {
         )
         .route("/v1/events", get(events::listen))
         .route("/v1/dead-letters", get(dead_letters::list))
+        .route("/v1/dead-letters/facets", get(dead_letters::facets))
         .route("/v1/dead-letters/{id}", get(dead_letters::get).delete(dead_letters::discard))
         .route("/v1/dead-letters/{id}/replay", post(dead_letters::replay))
         .route("/v1/subscriptions/{subscription}/stream", get(stream::consume))

@@ -24,7 +24,7 @@ use super::commit::MAX_COMMIT_BYTES;
 use super::{Commit, Keyspace, Rows, Store, StoreError};
 
 /// What the folder holds. Another number is another layout, which this build cannot read.
-pub const FORMAT: u32 = 5;
+pub const FORMAT: u32 = 6;
 
 /// The keyspace of the store itself, beside those of [`Keyspace`].
 const STEPS: &str = "steps";
@@ -230,13 +230,13 @@ fn tuning(keyspace: Keyspace) -> KeyspaceCreateOptions {
         Modules => small().data_block_compression_policy(CompressionPolicy::all(CompressionType::Lz4)),
         // Point reads that often miss, of rows that are small and live for seconds: the filters of the default
         // earn their keep, compression does not.
-        Leased | Delayed | Settled | Due | Expiries | Locks | Blocked | Dedup | DedupTimes => {
+        Leased | Delayed | Settled | Due | Expiries | Locks | Blocked | Dedup | DedupTimes | DeadTerms => {
             KeyspaceCreateOptions::default()
                 .max_memtable_size(32 * MIB)
                 .data_block_compression_policy(CompressionPolicy::disabled())
         }
         Meta | Realms | Topics | Heads | Subscriptions | Cursors | Backlogs | Revisions | Doomed | Tokens
-        | Audit => small(),
+        | Audit | DeadTallies => small(),
     }
 }
 

@@ -21,6 +21,9 @@
 //! settled        realm u32 | backlog u32 | seq u64        the end of a delivery that has a history
 //! recorded       realm u32 | subscription u32 | number u64  failures that were decided, in a row those of one turn
 //! dead_letters   realm u32 | subscription u32 | topic u32 | seq u64   a delivery given up on, with its message
+//! dead_terms     realm u32 | term hash 16 | at u64 | subscription u32 | topic u32 | seq u64   nothing; a dead letter by one of
+//!                                                         its terms
+//! dead_tallies   realm u32 | subscription u32 or 0 | facet u8 | value   how many dead letters have this value
 //! replayed       realm u32 | backlog u32 | seq u64        a replayed delivery's own copy of its message
 //! doomed         realm u32 | kind u8 | id u32             nothing; what was deleted and has rows left
 //! locks          realm u32 | backlog u32 | key hash 16    the sequence of the delivery that holds up its key
@@ -70,11 +73,13 @@ pub enum Keyspace {
     Tokens,
     Audit,
     Backlogs,
+    DeadTerms,
+    DeadTallies,
 }
 
 impl Keyspace {
     /// Every keyspace; the place in this list is its number in an encoded commit.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::Meta,
         Self::Realms,
         Self::Topics,
@@ -101,6 +106,8 @@ impl Keyspace {
         Self::Tokens,
         Self::Audit,
         Self::Backlogs,
+        Self::DeadTerms,
+        Self::DeadTallies,
     ];
 
     /// Its name on disk.
@@ -132,6 +139,8 @@ impl Keyspace {
             Self::Tokens => "tokens",
             Self::Audit => "audit",
             Self::Backlogs => "backlogs",
+            Self::DeadTerms => "dead_terms",
+            Self::DeadTallies => "dead_tallies",
         }
     }
 }
@@ -224,6 +233,44 @@ pub fn backlog_of(realm: RealmId, subscription: SubscriptionId, topic: TopicId) 
 /// `dead_letters`.
 pub fn dead_letter(realm: RealmId, id: DeadLetterId) -> Vec<u8> {
     Key::new(realm).u32(id.subscription.0).u32(id.topic.0).u64(id.sequence).0
+}
+
+/// The prefix of a term's rows in `dead_terms`.
+pub fn term(realm: RealmId, hash: &[u8; 16]) -> Vec<u8> {
+    let mut key = Key::new(realm).0;
+    key.extend_from_slice(hash);
+    key
+}
+
+/// `dead_terms`.
+pub fn dead_term(realm: RealmId, hash: &[u8; 16], at: Timestamp, id: DeadLetterId) -> Vec<u8> {
+    Key(term(realm, hash)).u64(at.as_millis()).u32(id.subscription.0).u32(id.topic.0).u64(id.sequence).0
+}
+
+/// When a dead letter was given up, and which it is, in a key of `dead_terms`.
+pub fn read_dead_term(key: &[u8]) -> Option<(Timestamp, DeadLetterId)> {
+    let (at, id) = key.get(20..)?.split_first_chunk()?;
+    let (subscription, id) = id.split_first_chunk()?;
+    let (topic, sequence) = id.split_first_chunk()?;
+    let id = DeadLetterId {
+        subscription: SubscriptionId(u32::from_be_bytes(*subscription)),
+        topic: TopicId(u32::from_be_bytes(*topic)),
+        sequence: u64::from_be_bytes(sequence.try_into().ok()?),
+    };
+    Some((Timestamp::from_millis(u64::from_be_bytes(*at)), id))
+}
+
+/// `dead_tallies`; without a value the prefix of a facet. No subscription has the number 0: it stands for all of them.
+pub fn dead_tally(realm: RealmId, subscription: Option<SubscriptionId>, facet: u8, value: &[u8]) -> Vec<u8> {
+    let mut key = Key::new(realm).u32(subscription.map_or(0, |id| id.0)).0;
+    key.push(facet);
+    key.extend_from_slice(value);
+    key
+}
+
+/// The value in a key of `dead_tallies`.
+pub fn read_tallied(key: &[u8]) -> Option<&[u8]> {
+    key.get(9..)
 }
 
 /// `recorded`: the first of the row's records has this number.
