@@ -5,15 +5,16 @@ use std::time::Duration;
 use reprise_broker::domain::access::{Credential, Patterns, Rights, Scope, Scopes};
 use reprise_broker::domain::failure::{Cause, Failure};
 use reprise_broker::domain::id::RealmId;
+use reprise_broker::domain::limits::{MAX_PATTERN_SUBSCRIPTIONS, MAX_SUBSCRIPTIONS_PER_TOPIC};
 use reprise_broker::domain::pattern::TopicPattern;
 use reprise_broker::domain::quota::Quota;
 use reprise_broker::domain::receipt::Receipt;
 use reprise_broker::domain::settings::{Mode, Reads, TopicSettings};
 use reprise_broker::domain::time::Timestamp;
 use reprise_broker::engine::{
-    Ack, AckResult, Command, Durability, Engine, Granted, Nack, NackResult, NewMessage, NewToken, Page,
-    Publish, Pull, PutRealm, PutSubscription, PutTopic, Refusal, Replace, Reply, SettleError,
-    SubscriptionChange, SubscriptionView,
+    Ack, AckResult, Command, Durability, Engine, Granted, Nack, NackResult, NewMessage, NewToken, Publish,
+    Pull, PutRealm, PutSubscription, PutTopic, Refusal, Replace, Reply, SettleError, SubscriptionChange,
+    SubscriptionView,
 };
 use reprise_broker::store::simulated::{Disk, Simulated};
 use tokio::sync::oneshot;
@@ -268,8 +269,6 @@ fn nothing_is_created_in_a_realm_that_just_went() {
     steps.run(|reply| Command::PutRealm(realm, reply)).expect("it runs").expect("a realm");
     // The first that is made.
     let realm = RealmId(RealmId::DEFAULT.0 + 1);
-    let there = steps.run(|reply| Command::ListTokens(realm, Page { after: None, limit: 1 }, reply));
-    assert!(there.expect("it runs").is_ok());
     let (reply, mut gone) = oneshot::channel();
     let mut commands = vec![Command::DeleteRealm(name("short"), reply)];
     let (reply, mut topic) = oneshot::channel();
@@ -292,7 +291,7 @@ fn nothing_is_created_in_a_realm_that_just_went() {
     };
     commands.push(Command::CreateToken(realm, Box::new(request), reply));
     steps.turns(commands).expect("it runs");
-    assert!(gone.try_recv().expect("an answer").is_ok());
+    assert_eq!(gone.try_recv().expect("an answer"), Ok(realm));
     assert_eq!(topic.try_recv().expect("an answer").err(), Some(Refusal::RealmNotFound));
     assert_eq!(by_pattern.try_recv().expect("an answer").err(), Some(Refusal::RealmNotFound));
     assert_eq!(token.try_recv().expect("an answer").err(), Some(Refusal::RealmNotFound));
@@ -342,4 +341,44 @@ fn what_a_topic_gives_up_is_outstanding_no_more() {
     steps.at(2 * HOUR);
     let got: Vec<_> = steps.pull().iter().map(|granted| granted.id.sequence).collect();
     assert_eq!(got, [5]);
+}
+
+/// What was published while nobody listened is nothing to do for whoever comes, not even in the turn in which he comes.
+#[test]
+fn a_live_subscription_never_had_a_backlog() {
+    let mut steps = Steps::of_mode(Mode::Live);
+    for _ in 0..3 {
+        steps.publish(Duration::ZERO);
+    }
+    let (pulled, mut waiting) = oneshot::channel();
+    let (shown, mut view) = oneshot::channel();
+    let request = Pull { wait: HOUR, ..pull() };
+    let commands =
+        vec![Command::Pull(REALM, request, pulled), Command::GetSubscription(REALM, name("s"), shown)];
+    steps.turns(commands).expect("it runs");
+    assert_eq!(view.try_recv().expect("an answer").expect("a view").counts.backlog, 0);
+    assert!(waiting.try_recv().is_err());
+}
+
+/// A topic has so many subscriptions that name it, whatever the patterns that take it too; and these are bounded by themselves.
+#[test]
+fn subscriptions_are_bounded_by_what_they_read() {
+    let mut steps = Steps::without_topics();
+    let topic = PutTopic { name: name("t"), settings: TopicSettings::default() };
+    steps.run(|reply| Command::PutTopic(REALM, topic, reply)).expect("it runs").expect("a topic");
+    let mut put = |of: String, reads: Reads| {
+        let request = subscription(&of, Mode::Acked, reads);
+        steps.run(|reply| Command::PutSubscription(REALM, request, reply)).expect("it runs").map(|_| ())
+    };
+    let reads = || Reads::Topic(name("t"));
+    for (kind, most, reads) in [
+        ("p", MAX_PATTERN_SUBSCRIPTIONS, &every_topic as &dyn Fn() -> Reads),
+        ("n", MAX_SUBSCRIPTIONS_PER_TOPIC, &reads),
+    ] {
+        for number in 0..most {
+            put(format!("{kind}{number}"), reads()).expect("there is room");
+        }
+        let refused = put(format!("{kind}{most}"), reads());
+        assert!(matches!(refused, Err(Refusal::LimitReached { limit, .. }) if limit == most), "{refused:?}");
+    }
 }

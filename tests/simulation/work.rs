@@ -232,7 +232,7 @@ impl World {
             self.model.dead(subscription, &view)?;
             let (name, id) = (subscription.clone(), view.id);
             if replays {
-                let answer = self.send(|reply| Command::ReplayDeadLetter(REALM, id, reply));
+                let answer = self.send(|reply| Command::ReplayDeadLetter(REALM, id, Box::default(), reply));
                 self.pending.push(Pending::Replay(name, id, answer));
             } else {
                 let answer = self.send(|reply| Command::DiscardDeadLetter(REALM, id, reply));

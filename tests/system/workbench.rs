@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Client, Delivery, wait_for};
+use crate::support::{Broker, Client, Delivery, PATIENCE, wait_for};
 use crate::tokens::{guarded, operator, secret, token};
 
 /// Dead letters of two subscriptions, with all that they can be found by; gives their messages' payloads.
@@ -241,4 +241,26 @@ fn tokens_see_their_own_alone() {
         let hidden = desk.get(&format!("{path}?subscription=mail")).problem();
         assert_eq!(hidden, (404, "subscription_not_found".to_owned()));
     }
+}
+
+/// Many dead letters go with their subscription, with all that they were found and counted by, and beside its records.
+#[test]
+fn many_go_with_their_subscription() {
+    let broker = Broker::start();
+    broker.topic_and_subscription(json!({ "retry": { "max_attempts": 1 } }));
+    let messages = json!({ "messages": vec![json!({ "payload": 1, "attributes": { "a": "b" } }); 300] });
+    broker.post("/v1/topics/t/messages", &messages).expect(201);
+    let items: Vec<_> = broker
+        .pull("s", 300, PATIENCE)
+        .into_iter()
+        .map(|it| json!({ "receipt": it.receipt, "class": "x" }))
+        .collect();
+    broker.post("/v1/subscriptions/s/nack", &json!({ "items": items })).expect(200);
+    let facets = || broker.get("/v1/dead-letters/facets").expect(200);
+    assert_eq!((facets()["total"].clone(), values(&facets(), "class")), (json!(300), json!({ "x": 300 })));
+    broker.delete("/v1/subscriptions/s").expect(204);
+    wait_for("all of them to go", || Some(()).filter(|()| facets()["total"] == 0));
+    broker.subscribe("s", "t", json!({}));
+    assert_eq!(values(&facets(), "class"), json!({}));
+    assert_eq!(found(&broker, "attribute=a%3Db"), [0; 0]);
 }

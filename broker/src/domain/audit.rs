@@ -21,6 +21,9 @@ use super::time::Timestamp;
 pub enum Action {
     DeadLetterDiscard,
     DeadLetterReplay,
+    JobAbort,
+    JobPlan,
+    JobStart,
     PayloadRead,
     PolicyParams,
     PolicyPut,
@@ -46,9 +49,12 @@ pub enum Action {
 
 impl Action {
     /// Every action.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 26] = [
         Self::DeadLetterDiscard,
         Self::DeadLetterReplay,
+        Self::JobAbort,
+        Self::JobPlan,
+        Self::JobStart,
         Self::PayloadRead,
         Self::PolicyParams,
         Self::PolicyPut,
@@ -77,6 +83,9 @@ impl Action {
         match self {
             Self::DeadLetterDiscard => "dead_letter.discard",
             Self::DeadLetterReplay => "dead_letter.replay",
+            Self::JobAbort => "job.abort",
+            Self::JobPlan => "job.plan",
+            Self::JobStart => "job.start",
             Self::PayloadRead => "payload.read",
             Self::PolicyParams => "policy.params",
             Self::PolicyPut => "policy.put",

@@ -38,6 +38,8 @@ pub struct Delivery {
     pub previous_attempts: u32,
     /// Decisions in a row that were faults.
     pub faults: u32,
+    /// Its copy of the message was changed when it was replayed.
+    pub edited: bool,
     /// The policy said to deliver it although its time to live has passed, or it was replayed.
     pub expiry_waived: bool,
     /// The lease of the current attempt ran out; its receipt may still ack.
@@ -140,6 +142,7 @@ impl Delivery {
             replays: 0,
             previous_attempts: 0,
             faults: 0,
+            edited: false,
             expiry_waived: false,
             ran_out: false,
             first_leased_at: None,
@@ -166,6 +169,7 @@ impl Delivery {
         Self {
             replays: self.replays.saturating_add(1),
             previous_attempts: self.previous_attempts.saturating_add(self.attempt),
+            edited: self.edited,
             expiry_waived: true,
             history: self.history.clone(),
             ..Self::new(due_at)

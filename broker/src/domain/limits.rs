@@ -41,6 +41,12 @@ pub const MAX_MEMO_BYTES: usize = 256;
 pub const MAX_LABELS: usize = 16;
 /// Labels, attributes and words that dead letters are looked for by at a time.
 pub const MAX_DEAD_LETTER_TERMS: usize = 16;
+/// Jobs of one realm that have not ended.
+pub const MAX_OPEN_JOBS: usize = 20;
+/// Jobs of one realm that have ended and are still shown.
+pub const MAX_JOBS: usize = 100;
+/// The most dead letters that a job may be told to take in a second.
+pub const MAX_JOB_RATE: u32 = 100_000;
 /// Attempts of a delivery kept in full; earlier ones are only counted.
 pub const MAX_HISTORY: usize = 32;
 /// Past failures shown to a policy.
@@ -75,7 +81,7 @@ pub const MAX_PAUSE_REASON_BYTES: usize = 1024;
 pub const LIVE_LINGER: Duration = Duration::from_secs(10);
 /// Topics of one realm.
 pub const MAX_TOPICS: usize = 10_000;
-/// Subscriptions of one topic.
+/// Subscriptions that name one topic.
 pub const MAX_SUBSCRIPTIONS_PER_TOPIC: usize = 1_000;
 /// Subscriptions of one realm that read a pattern of topics: each may come to every topic.
 pub const MAX_PATTERN_SUBSCRIPTIONS: usize = 100;

@@ -17,6 +17,7 @@ pub mod digest;
 pub mod failure;
 pub mod filter;
 pub mod id;
+pub mod job;
 pub mod limits;
 pub mod message;
 pub mod name;

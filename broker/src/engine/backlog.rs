@@ -5,7 +5,6 @@ use std::sync::Arc;
 use foldhash::HashMap;
 
 use super::order::KeyHash;
-use super::reads::Counts;
 use super::recent::Recent;
 use super::settle::NackSlot;
 use super::state::Topic;
@@ -38,6 +37,9 @@ pub(super) struct Backlog {
     /// No delivery that is blocked by its key has a sequence below this. Rows that were there and are gone would have to
     /// be waded through again by each search for the first one.
     pub(super) blocked_from: Recent<KeyHash, Sequence>,
+    /// From where the topic begins up to this, no delivery waits: another search need not wade through what is left of
+    /// those that did.
+    pub(super) delayed_from: Sequence,
     /// What its subscription counts of it.
     pub(super) counted: Counts,
     /// What is set in the engine's wakes.
@@ -104,6 +106,7 @@ impl Backlog {
             turn: Turn::Due,
             fresh_at: None,
             blocked_from: Recent::new(BUSY_KEYS, |_| 1),
+            delayed_from: 0,
             counted: Counts::default(),
             wake: None,
         }
@@ -176,9 +179,7 @@ impl Backlog {
         due_at: Timestamp,
         commit: &mut Commit,
     ) {
-        commit.put(Keyspace::Delayed, at.key(self.realm), delivery.encode());
-        self.row.delayed += 1;
-        self.row.ahead += self.is_ahead(at);
+        self.store_waiting(at, delivery, commit);
         self.store_due(at, due_at, commit);
     }
 
@@ -202,10 +203,15 @@ impl Backlog {
         delivery: &Delivery,
         commit: &mut Commit,
     ) {
+        self.store_waiting(at, delivery, commit);
+        self.store_turn(at, key, commit);
+    }
+
+    fn store_waiting(&mut self, at: Place, delivery: &Delivery, commit: &mut Commit) {
         commit.put(Keyspace::Delayed, at.key(self.realm), delivery.encode());
         self.row.delayed += 1;
         self.row.ahead += self.is_ahead(at);
-        self.store_turn(at, key, commit);
+        self.delayed_from = self.delayed_from.min(at.sequence);
     }
 
     /// Adds the row that gives a delivery its turn once no other of its key is in its way.
@@ -274,6 +280,30 @@ impl Backlog {
             let row = SettledRow { ending, at: now, delivery };
             commit.put(Keyspace::Settled, at.key(self.realm), row.encode());
         }
+    }
+}
+
+/// Deliveries of a subscription, on all of its topics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Those that could be pulled now, leased ones and delayed ones.
+    pub backlog: u64,
+    /// Those that are or were under a lease, and are not decided yet.
+    pub in_flight: u64,
+    /// Those that wait for another attempt.
+    pub delayed: u64,
+    /// Those given up on.
+    pub dead: u64,
+}
+
+impl Counts {
+    /// One part of these was `old` and is `new` now.
+    pub(super) fn replace(&mut self, old: Self, new: Self) {
+        let replace = |sum: &mut u64, old: u64, new: u64| *sum = *sum + new - old;
+        replace(&mut self.backlog, old.backlog, new.backlog);
+        replace(&mut self.in_flight, old.in_flight, new.in_flight);
+        replace(&mut self.delayed, old.delayed, new.delayed);
+        replace(&mut self.dead, old.dead, new.dead);
     }
 }
 

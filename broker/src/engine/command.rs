@@ -6,9 +6,12 @@ use super::Reply;
 use super::audit::{AuditChecked, AuditList, AuditPlace, AuditQuery};
 use super::browse::{Browse, Browsed, Peek, Peeks};
 use super::control::{Pause, Purge, Seek, Sought};
-use super::dead_letters::{DeadLetterFacets, DeadLetterList, DeadLetterQuery, DeadLetterView, Replayed};
+use super::dead_letters::{
+    DeadLetterEdit, DeadLetterFacets, DeadLetterList, DeadLetterQuery, DeadLetterView, Replayed,
+};
 use super::decide::Verdict;
 use super::inspect::MessageView;
+use super::jobs::JobView;
 use super::policies::{RevisionView, Rollback, SetPolicy};
 use super::publish::{NewMessage, Publish, Published, Unchecked};
 use super::pull::{Granted, Pull};
@@ -24,6 +27,7 @@ use crate::domain::audit::AuditEntry;
 use crate::domain::dead_letter::DeadLetterFilter;
 use crate::domain::digest::Digest;
 use crate::domain::id::{DeadLetterId, MessageId, RealmId};
+use crate::domain::job::{JobId, JobPlan};
 use crate::domain::name::Name;
 use crate::domain::settings::{InvalidSetting, Reads};
 
@@ -63,8 +67,15 @@ pub enum Command {
     /// How many there are, by what they have in common.
     CountDeadLetters(RealmId, Box<DeadLetterFilter>, Patterns, Reply<DeadLetterFacets>),
     GetDeadLetter(RealmId, DeadLetterId, Reply<DeadLetterView>),
-    ReplayDeadLetter(RealmId, DeadLetterId, Reply<Replayed>),
+    /// With what is to be changed of its message.
+    ReplayDeadLetter(RealmId, DeadLetterId, Box<DeadLetterEdit>, Reply<Replayed>),
     DiscardDeadLetter(RealmId, DeadLetterId, Reply<()>),
+    PlanJob(RealmId, Box<JobPlan>, Reply<JobView>),
+    GetJob(RealmId, JobId, Reply<JobView>),
+    /// Those about subscriptions that the patterns allow.
+    ListJobs(RealmId, Page<JobId>, Patterns, Reply<Listed<JobView>>),
+    StartJob(RealmId, JobId, Reply<JobView>),
+    AbortJob(RealmId, JobId, Reply<JobView>),
     GetMessage(RealmId, MessageId, Reply<MessageView>),
     Pause(RealmId, Pause, Reply<SubscriptionView>),
     Resume(RealmId, Name, Reply<SubscriptionView>),
@@ -100,6 +111,7 @@ impl Command {
         match self {
             Self::Publish(_, publish, _) => publish.messages.iter().map(NewMessage::bytes).sum(),
             Self::Nack(_, nack, _) => nack.items.iter().map(|(_, failure)| failure.bytes()).sum(),
+            Self::ReplayDeadLetter(_, _, edit, _) => edit.payload.as_ref().map_or(0, bytes::Bytes::len),
             Self::SetShadow(_, set, _) => set.module.bytes.len(),
             Self::SetPolicy(_, set, _) => set.module.as_ref().map_or(0, |module| module.bytes.len()),
             Self::Audited(told) => told.1.bytes(),
@@ -120,6 +132,10 @@ pub enum Refusal {
     MessageNotFound,
     #[error("there is no such dead letter")]
     DeadLetterNotFound,
+    #[error("there is no such job")]
+    JobNotFound,
+    #[error("the job is {0}")]
+    JobState(&'static str),
     #[error("there is no such policy module")]
     ModuleNotFound,
     #[error("there is no revision {0}")]

@@ -105,11 +105,11 @@ impl Engine {
             return Ok(());
         }
         let mut places = Vec::with_capacity(meant.backlogs.len());
-        for id in meant.backlogs {
+        for id in meant.backlogs.iter().copied() {
             let topic = self.backlogs.get(&id).map(|backlog| backlog.topic);
             places.push((id, topic.map_or(Ok(1), |topic| self.position(topic, *to))?));
         }
-        self.start_over(places, meant.one_topic, reply);
+        self.start_over(meant, places, reply);
         Ok(())
     }
 
@@ -118,8 +118,8 @@ impl Engine {
         let Purge { subscription, topic } = request;
         let meant = or_refuse!(self, reply, self.positioned(realm, subscription, topic.as_ref()));
         let end = |id| (id, self.topic_of(id).map_or(1, |topic| topic.head.next));
-        let places = meant.backlogs.into_iter().map(end).collect();
-        self.start_over(places, meant.one_topic, reply);
+        let places = meant.backlogs.iter().copied().map(end).collect();
+        self.start_over(meant, places, reply);
     }
 
     /// The backlogs of a subscription, or the one of this topic, where it has a position in them.
@@ -140,8 +140,8 @@ impl Engine {
     }
 
     /// Gives each of these a new backlog that begins there. The rows of the old ones go in the background.
-    fn start_over(&mut self, places: Vec<(BacklogId, Sequence)>, one_topic: bool, reply: Reply<Sought>) {
-        let sequence = places.first().map(|(_, sequence)| *sequence).filter(|_| one_topic);
+    fn start_over(&mut self, meant: Meant, places: Vec<(BacklogId, Sequence)>, reply: Reply<Sought>) {
+        let sequence = places.first().map(|(_, sequence)| *sequence).filter(|_| meant.one_topic);
         let mut ended = 0;
         for (old, to) in places {
             ended += self.topic_of(old).zip(self.backlogs.get(&old)).map_or(0, |(topic, it)| it.depth(topic));

@@ -72,6 +72,28 @@ pub struct DeadLetterView {
     pub row: DeadLetterRow,
 }
 
+/// What is to be changed of a message as its dead letter is replayed; what is `None` stays.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DeadLetterEdit {
+    /// What it says.
+    pub payload: Option<bytes::Bytes>,
+    /// What that is.
+    pub content_type: Option<String>,
+    /// All of its attributes.
+    pub attributes: Option<Vec<(String, String)>>,
+}
+
+impl DeadLetterEdit {
+    fn made(self, message: Message) -> Message {
+        Message {
+            payload: self.payload.unwrap_or(message.payload),
+            content_type: self.content_type.or(message.content_type),
+            attributes: self.attributes.unwrap_or(message.attributes),
+            ..message
+        }
+    }
+}
+
 /// A dead letter that went back to its subscription.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Replayed {
@@ -176,37 +198,64 @@ impl Engine {
         Ok(())
     }
 
-    /// Moves it back to its subscription in one commit: a new life with attempts from 1, without a time to live.
     pub(super) fn replay_dead_letter(
         &mut self,
         realm: RealmId,
         id: DeadLetterId,
+        edit: DeadLetterEdit,
         reply: Reply<Replayed>,
     ) -> Result<(), StoreError> {
-        let found = self.read_dead_letter(realm, id)?;
-        let row = or_refuse!(try self, reply, found.ok_or(Refusal::DeadLetterNotFound));
-        let now = self.now;
-        let at = or_refuse!(try self, reply, self.place_of(id));
+        self.apply()?;
+        let replayed = self.replay(realm, id, edit)?;
+        self.answer(reply, replayed);
+        Ok(())
+    }
+
+    /// Moves it back to its subscription in one commit: a new life with attempts from 1, without a time to live. What was
+    /// written of it must be applied.
+    pub(super) fn replay(
+        &mut self,
+        realm: RealmId,
+        id: DeadLetterId,
+        edit: DeadLetterEdit,
+    ) -> Result<Result<Replayed, Refusal>, StoreError> {
+        let Some(row) = self.dead_letter(realm, id)? else { return Ok(Err(Refusal::DeadLetterNotFound)) };
+        let Some(at) = self.place_of(id) else { return Ok(Err(Refusal::DeadLetterNotFound)) };
         if row.backlog != at.backlog && self.is_outstanding(at, realm)? {
-            self.answer(reply, Err(Refusal::Outstanding(id.message())));
-            return Ok(());
+            return Ok(Err(Refusal::Outstanding(id.message())));
+        }
+        if let Err(refusal) = self.check_edit(id, &edit) {
+            return Ok(Err(refusal));
         }
         let marked = self.is_marked(at, realm, row.backlog)?;
         let mut commit = Commit::default();
         self.exhume(realm, id, &row, &mut commit);
-        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
-        let delivery = row.delivery.replayed(now);
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else {
+            return Ok(Err(Refusal::DeadLetterNotFound));
+        };
+        let mut delivery = row.delivery.replayed(self.now);
+        delivery.edited |= edit != DeadLetterEdit::default();
         let message = Message { expires_at: None, available_at: row.message.published_at, ..row.message };
-        commit.put(Keyspace::Replayed, at.key(realm), message.encode());
+        commit.put(Keyspace::Replayed, at.key(realm), edit.made(message).encode());
         if marked {
             backlog.unmark_end(at, &mut commit);
         }
-        backlog.store_delayed(at, &delivery, now, &mut commit);
-        let replayed = Replayed { message_id: id.message(), replays: delivery.replays };
+        backlog.store_delayed(at, &delivery, self.now, &mut commit);
         self.pending.push(commit);
         self.touch_at(at);
-        self.answer(reply, Ok(replayed));
-        Ok(())
+        Ok(Ok(Replayed { message_id: id.message(), replays: delivery.replays }))
+    }
+
+    /// A message that is changed is one that its topic takes.
+    fn check_edit(&self, id: DeadLetterId, edit: &DeadLetterEdit) -> Result<(), Refusal> {
+        let Some((topic, payload)) = self.topics.get(&id.topic).zip(edit.payload.as_ref()) else {
+            return Ok(());
+        };
+        let (bytes, limit) = (payload.len(), topic.row.settings.max_message_bytes);
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(Refusal::MessageTooLarge { bytes, topic: topic.row.name.clone(), limit })
     }
 
     pub(super) fn discard_dead_letter(
@@ -215,13 +264,26 @@ impl Engine {
         id: DeadLetterId,
         reply: Reply<()>,
     ) -> Result<(), StoreError> {
-        let found = self.read_dead_letter(realm, id)?;
-        let row = or_refuse!(try self, reply, found.ok_or(Refusal::DeadLetterNotFound));
-        let at = or_refuse!(try self, reply, self.place_of(id));
+        self.apply()?;
+        let discarded = self.discard(realm, id)?;
+        self.answer(reply, discarded);
+        Ok(())
+    }
+
+    /// Gives it up for good. What was written of it must be applied.
+    pub(super) fn discard(
+        &mut self,
+        realm: RealmId,
+        id: DeadLetterId,
+    ) -> Result<Result<(), Refusal>, StoreError> {
+        let Some(row) = self.dead_letter(realm, id)? else { return Ok(Err(Refusal::DeadLetterNotFound)) };
+        let Some(at) = self.place_of(id) else { return Ok(Err(Refusal::DeadLetterNotFound)) };
         let (now, kept) = (self.now, self.kept_from(at.backlog));
         let mut commit = Commit::default();
         self.exhume(realm, id, &row, &mut commit);
-        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
+        let Some(backlog) = self.backlogs.get_mut(&at.backlog) else {
+            return Ok(Err(Refusal::DeadLetterNotFound));
+        };
         // What died before a seek has ended there; it says nothing about the message's life since.
         if row.backlog == at.backlog {
             // Ahead of the cursor another end is marked already.
@@ -231,8 +293,7 @@ impl Engine {
         }
         self.pending.push(commit);
         self.touch_at(at);
-        self.answer(reply, Ok(()));
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// It is a dead letter no more.
@@ -246,9 +307,8 @@ impl Engine {
     }
 
     /// Where the message of a dead letter is delivered, if it is.
-    fn place_of(&self, id: DeadLetterId) -> Result<Place, Refusal> {
-        let backlog = self.backlog_on(id.subscription, id.topic).ok_or(Refusal::DeadLetterNotFound)?;
-        Ok(backlog.place(id.sequence))
+    fn place_of(&self, id: DeadLetterId) -> Option<Place> {
+        Some(self.backlog_on(id.subscription, id.topic)?.place(id.sequence))
     }
 
     /// Whether a seek brought the message back, and it is on its way.

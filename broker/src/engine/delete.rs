@@ -55,7 +55,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes rows of one of them, at most so many, and says how many.
+    /// Removes rows of one of them, about so many, and says how many.
     fn remove_some(&mut self, realm: RealmId, owner: Owner, room: usize) -> Result<usize, StoreError> {
         let (prefix, keyspaces, most) = match owner {
             Owner::Topic(id) => (key::topic(realm, id), OF_TOPIC.as_slice(), room),
@@ -73,9 +73,10 @@ impl Engine {
             if let Some((_, _, last)) = behind.as_ref().filter(|(_, of, _)| of == keyspace) {
                 range.start = [last.as_slice(), &[0]].concat();
             }
-            let room = most.saturating_sub(commit.changes().len());
-            let rows: Vec<_> =
-                self.store.scan(*keyspace, range).take(room.div_ceil(cost(*keyspace))).collect();
+            let left = most.saturating_sub(commit.changes().len());
+            let take = left.div_ceil(cost(*keyspace));
+            let rows: Vec<_> = self.store.scan(*keyspace, range).take(take).collect();
+            let may_be_more = rows.len() == take;
             for row in rows {
                 let (key, value) = row?;
                 if *keyspace == Keyspace::DeadLetters {
@@ -88,6 +89,9 @@ impl Engine {
                 }
                 self.removed = Some(((realm, owner), *keyspace, key.to_vec()));
                 commit.delete(*keyspace, key.to_vec());
+            }
+            if may_be_more {
+                break;
             }
         }
         let removed = commit.changes().len();

@@ -134,23 +134,25 @@ impl Engine {
     }
 
     /// Reads on in the due-time index if memory holds nothing more of it. Between transitions only.
-    pub(super) fn fill_due(&mut self, id: BacklogId) -> Result<(), StoreError> {
+    pub(super) fn fill_due(&mut self, id: BacklogId) -> Result<usize, StoreError> {
         if !self.backlogs.get(&id).is_some_and(|backlog| backlog.due.is_drained()) {
-            return Ok(());
+            return Ok(0);
         }
         self.apply()?;
+        let mut read = 0;
         if let Some(backlog) = self.backlogs.get_mut(&id) {
             let prefix = key::backlog(backlog.realm, id);
             let entries = next_entries(&*self.store, Keyspace::Due, prefix, &backlog.due)?;
             // What is being decided keeps its row until then, and must not be taken once more.
             let held = entries.iter().filter(|(_, sequence)| backlog.held.contains_key(sequence));
             let held: Vec<_> = held.copied().collect();
+            read = entries.len();
             backlog.due.fill(entries);
             for (due_at, sequence) in held {
                 backlog.due.remove(due_at, sequence);
             }
         }
-        Ok(())
+        Ok(read)
     }
 }
 

@@ -1,5 +1,10 @@
 //! What a subscription went through in the last minute: a ring of seconds, O(1) to keep and to read.
 
+use super::Engine;
+use super::backlog::Counts;
+use super::state::Subscription;
+use crate::domain::context::Load;
+use crate::domain::id::SubscriptionId;
 use crate::domain::time::Timestamp;
 
 const SECONDS: usize = 60;
@@ -71,6 +76,33 @@ impl LoadWindow {
 
     const fn slot(&self, second: u64) -> usize {
         (second % SECONDS as u64) as usize
+    }
+}
+
+impl Engine {
+    /// What a policy is told of the subscription's last minute, and of what there is to do, as it was looked at last.
+    pub(super) fn load_of(&mut self, id: SubscriptionId) -> Load {
+        let now = self.now;
+        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Load::default() };
+        let Counts { backlog, in_flight, .. } = subscription.counts();
+        let events = subscription.load.sum(now);
+        Load {
+            acked: events.acked,
+            failed: events.failed,
+            dead_lettered: events.dead_lettered,
+            backlog,
+            in_flight,
+            consecutive_failures: subscription.load.consecutive_failures,
+        }
+    }
+}
+
+impl Subscription {
+    /// What there is to do, on all of its topics.
+    pub(super) fn counts(&self) -> Counts {
+        // Nothing waits for whoever is not there.
+        let nobody = self.is_live() && self.waiters.is_empty();
+        Counts { backlog: if nobody { 0 } else { self.counts.backlog }, ..self.counts }
     }
 }
 

@@ -25,6 +25,7 @@ mod events;
 mod expire;
 mod forward;
 mod inspect;
+mod jobs;
 mod load;
 mod order;
 mod policies;
@@ -58,6 +59,7 @@ use crate::domain::audit::AuditEntry;
 use crate::domain::dedup::Fingerprint;
 use crate::domain::delivery::Delivery;
 use crate::domain::id::{BacklogId, MessageId, RealmId, Sequence, SubscriptionId, TopicId};
+use crate::domain::job::JobId;
 use crate::domain::message::Message;
 use crate::domain::name::Name;
 use crate::domain::quota::{Quota, Usage};
@@ -68,23 +70,27 @@ use crate::store::row::{AuditHead, DedupRow, RealmRow, Row as _, TokenRow};
 use crate::store::{Commit, Keyspace, Store, StoreError, key};
 
 pub use audit::{AuditChecked, AuditList, AuditPlace, AuditQuery};
+pub use backlog::Counts;
 use backlog::{Backlog, Held, Place};
 pub use browse::{Browse, Browsed, Peek, Peeked, Peeks};
 pub use command::*;
 pub use control::{Pause, Purge, Seek, Sought};
 pub use dead_index::{DeadPlace, Order};
-pub use dead_letters::{DeadLetterFacets, DeadLetterList, DeadLetterQuery, DeadLetterView, Replayed};
+pub use dead_letters::{
+    DeadLetterEdit, DeadLetterFacets, DeadLetterList, DeadLetterQuery, DeadLetterView, Replayed,
+};
 pub use decide::{Ask, Token, Verdict};
 pub use directory::Directory;
 pub use events::{Event, EventKind};
 use forward::Outbox;
 pub use inspect::{DeliveryView, MessageView, Stands};
+use jobs::Job;
+pub use jobs::JobView;
 use order::KeyHash;
 pub use policies::{AdmittedModule, RevisionView, Rollback, SetPolicy};
 pub use publish::{Accepted, NewMessage, Publish, Published, Unchecked};
 use pull::Budget;
 pub use pull::{Granted, Pull};
-pub use reads::Counts;
 pub use realms::{PutRealm, RealmView};
 use recent::Recent;
 pub use record::RecordedView;
@@ -148,6 +154,9 @@ pub struct Engine {
     locks: HashMap<(BacklogId, KeyHash), Option<Sequence>>,
     /// How many dead letters of each kind came or went, since the tallies were written.
     tallies: BTreeMap<Vec<u8>, i64>,
+    jobs: BTreeMap<(RealmId, JobId), Job>,
+    /// The one that took a step last.
+    last_job: (RealmId, JobId),
     changed_topics: BTreeSet<TopicId>,
     changed_subscriptions: BTreeSet<SubscriptionId>,
     changed_backlogs: BTreeSet<BacklogId>,
@@ -225,7 +234,11 @@ impl Engine {
     pub fn wakes_at(&self) -> Option<Timestamp> {
         let busy = !self.ready.is_empty() || !self.doomed.is_empty();
         let timer = self.wakes.first().map(|(at, _)| *at);
-        if busy { Some(self.now) } else { timer.into_iter().chain(self.outbox.at).min() }
+        if busy {
+            Some(self.now)
+        } else {
+            timer.into_iter().chain(self.outbox.at).chain(self.jobs_at()).min()
+        }
     }
 
     fn handle(&mut self, command: Command) -> Result<(), StoreError> {
@@ -273,10 +286,17 @@ impl Engine {
                 return self.count_dead_letters(realm, &filter, &among, reply);
             }
             Command::GetDeadLetter(realm, id, reply) => return self.get_dead_letter(realm, id, reply),
-            Command::ReplayDeadLetter(realm, id, reply) => return self.replay_dead_letter(realm, id, reply),
+            Command::ReplayDeadLetter(realm, id, edit, reply) => {
+                return self.replay_dead_letter(realm, id, *edit, reply);
+            }
             Command::DiscardDeadLetter(realm, id, reply) => {
                 return self.discard_dead_letter(realm, id, reply);
             }
+            Command::PlanJob(realm, plan, reply) => return self.plan_job(realm, *plan, reply),
+            Command::GetJob(realm, id, reply) => self.get_job(realm, id, reply),
+            Command::ListJobs(realm, page, among, reply) => self.list_jobs(realm, &page, &among, reply),
+            Command::StartJob(realm, id, reply) => self.start_job(realm, id, reply),
+            Command::AbortJob(realm, id, reply) => self.abort_job(realm, id, reply),
             Command::GetMessage(realm, id, reply) => return self.get_message(realm, id, reply),
             Command::Pause(realm, request, reply) => self.pause(realm, request, reply),
             Command::Resume(realm, name, reply) => self.resume(realm, &name, reply),
@@ -307,9 +327,15 @@ impl Engine {
     /// [`wakes_at`](Self::wakes_at) in the past, and commands get their turn in between.
     fn tick(&mut self) -> Result<(), StoreError> {
         let due: Vec<_> = self.wakes.iter().take_while(|(at, _)| *at <= self.now).map(|(_, o)| *o).collect();
+        let mut topics = 0;
         for owner in due {
             match owner {
-                Owner::Topic(id) => self.tick_topic(id)?,
+                // The others keep their place in line.
+                Owner::Topic(_) if topics == TURN_TOPICS => {}
+                Owner::Topic(id) => {
+                    topics += 1;
+                    self.tick_topic(id)?;
+                }
                 Owner::Subscription(id) => self.tick_subscription(id)?,
                 // What it waited for may be handed out from now on.
                 Owner::Backlog(id) => _ = self.changed_backlogs.insert(id),
@@ -333,6 +359,7 @@ impl Engine {
             }
         }
         self.empty_outbox()?;
+        self.run_jobs()?;
         self.remove_doomed()
     }
 
@@ -559,6 +586,8 @@ fn set_wake(
     *slot = at;
 }
 
+/// Topics that are looked at in one turn: each look reads as many rows as a step does, at most.
+const TURN_TOPICS: usize = 20;
 /// Rows that one background step removes: short enough not to hold a turn up.
 const STEP_ROWS: usize = 1_000;
 /// How often a topic is looked at for messages that nobody needs any more, at most.

@@ -95,11 +95,11 @@ impl Engine {
 
     /// Every cursor of a live subscription goes to the end of its topic.
     pub(super) fn begin_live(&mut self, id: SubscriptionId) {
-        let Some(subscription) = self.subscriptions.get(&id) else { return };
-        for id in &subscription.backlogs {
-            let Some(backlog) = self.backlogs.get_mut(id) else { continue };
+        let backlogs = self.subscriptions.get(&id).map(|subscription| subscription.backlogs.clone());
+        for id in backlogs.into_iter().flatten() {
+            let Some(backlog) = self.backlogs.get_mut(&id) else { continue };
             backlog.row.next = self.topics.get(&backlog.topic).map_or(1, |topic| topic.head.next);
-            self.changed_backlogs.insert(*id);
+            self.look_at(id);
         }
     }
 
@@ -174,9 +174,7 @@ impl Engine {
         }
         Ok(())
     }
-}
 
-impl Engine {
     /// What was settled as it was handed out, to somebody who had gone: it is delivered to the next one.
     fn give_back(&mut self, granted: &Granted, delivery: &Delivery) {
         let at = Place::of(&granted.receipt);

@@ -1,12 +1,11 @@
 //! Which topics a subscription reads: a backlog begins with each of them, and ends with it.
 
 use super::Engine;
-use super::backlog::Backlog;
+use super::backlog::{Backlog, Counts};
 use super::command::Refusal;
 use super::state::Subscription;
 use super::topics::behind;
 use super::window::Window;
-use crate::domain::context::Load;
 use crate::domain::id::{BacklogId, RealmId, SubscriptionId, TopicId};
 use crate::domain::limits::{MAX_PATTERN_SUBSCRIPTIONS, MAX_SUBSCRIPTIONS_PER_TOPIC};
 use crate::domain::name::Name;
@@ -14,30 +13,6 @@ use crate::domain::settings::Reads;
 use crate::store::key::Owner;
 use crate::store::row::{BacklogRow, Row as _};
 use crate::store::{Commit, Keyspace};
-
-/// Deliveries of a subscription, on all of its topics.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
-    /// Those that could be pulled now, leased ones and delayed ones.
-    pub backlog: u64,
-    /// Those under a lease or being decided.
-    pub in_flight: u64,
-    /// Those that wait for another attempt.
-    pub delayed: u64,
-    /// Those given up on.
-    pub dead: u64,
-}
-
-impl Counts {
-    /// One part of these was `old` and is `new` now.
-    pub(super) fn replace(&mut self, old: Self, new: Self) {
-        let replace = |sum: &mut u64, old: u64, new: u64| *sum = (*sum + new).saturating_sub(old);
-        replace(&mut self.backlog, old.backlog, new.backlog);
-        replace(&mut self.in_flight, old.in_flight, new.in_flight);
-        replace(&mut self.delayed, old.delayed, new.delayed);
-        replace(&mut self.dead, old.dead, new.dead);
-    }
-}
 
 impl Engine {
     /// The topics that a subscription is to read, unless too many do already.
@@ -50,7 +25,7 @@ impl Engine {
                 let by_name = subscriptions.filter(|id| !self.with_patterns.contains(&(realm, *id)));
                 if by_name.count() >= MAX_SUBSCRIPTIONS_PER_TOPIC {
                     let limit = MAX_SUBSCRIPTIONS_PER_TOPIC;
-                    return Err(Refusal::LimitReached { what: "subscriptions of one topic", limit });
+                    return Err(Refusal::LimitReached { what: "subscriptions that name one topic", limit });
                 }
                 Ok(vec![id])
             }
@@ -174,30 +149,5 @@ impl Engine {
             self.end_backlog(backlog, commit);
         }
         Ok(())
-    }
-
-    /// What a policy is told of the subscription's last minute, and of what there is to do, as the last turn left it.
-    pub(super) fn load_of(&mut self, id: SubscriptionId) -> Load {
-        let now = self.now;
-        let Some(subscription) = self.subscriptions.get_mut(&id) else { return Load::default() };
-        let Counts { backlog, in_flight, .. } = subscription.counts();
-        let events = subscription.load.sum(now);
-        Load {
-            acked: events.acked,
-            failed: events.failed,
-            dead_lettered: events.dead_lettered,
-            backlog,
-            in_flight,
-            consecutive_failures: subscription.load.consecutive_failures,
-        }
-    }
-}
-
-impl Subscription {
-    /// What there is to do, on all of its topics.
-    pub(super) fn counts(&self) -> Counts {
-        // Nothing waits for whoever is not there.
-        let nobody = self.is_live() && self.waiters.is_empty();
-        Counts { backlog: if nobody { 0 } else { self.counts.backlog }, ..self.counts }
     }
 }

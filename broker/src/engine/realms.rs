@@ -112,6 +112,7 @@ impl Engine {
             commit.delete(Keyspace::Tokens, key::token(id, token));
             self.tokens.remove(&(id, token));
         }
+        self.remove_jobs(id, &mut commit);
         commit.delete(Keyspace::Realms, key::realm(id));
         self.doom(id, Owner::Realm, &mut commit);
         self.pending.push(commit);

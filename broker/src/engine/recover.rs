@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::backlog::{Backlog, Held, Stored};
 use super::directory::Directory;
 use super::forward::Outbox;
+use super::jobs::Job;
 use super::recent::Recent;
 use super::settle::Nacks;
 use super::shadow::Shadow;
@@ -17,12 +18,14 @@ use super::{Durability, Engine, RECENT_BYTES, RECENT_WAITING_BYTES, TRIM_EVERY};
 use crate::domain::delivery::{Delivery, State};
 use crate::domain::digest::Digest;
 use crate::domain::id::{BacklogId, RealmId, SubscriptionId, TopicId};
+use crate::domain::job::JobId;
 use crate::domain::name::Name;
 use crate::domain::quota::Quota;
 use crate::domain::receipt::Secret;
 use crate::domain::time::Timestamp;
 use crate::store::row::{
-    AuditHead, BacklogRow, CursorRow, HeadRow, RealmRow, RevisionRow, Row as _, SubscriptionRow, TopicRow,
+    AuditHead, BacklogRow, CursorRow, HeadRow, JobRow, RealmRow, RevisionRow, Row as _, SubscriptionRow,
+    TopicRow,
 };
 use crate::store::{Commit, Keyspace, Store, StoreError, key};
 
@@ -107,6 +110,8 @@ impl Engine {
             pending: Vec::new(),
             locks: foldhash::HashMap::default(),
             tallies: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            last_job: (RealmId::DEFAULT, JobId(0)),
             changed_topics: BTreeSet::new(),
             changed_subscriptions: BTreeSet::new(),
             changed_backlogs: BTreeSet::new(),
@@ -140,6 +145,7 @@ impl Engine {
         engine.keep_standard()?;
         engine.load_topics()?;
         engine.load_subscriptions()?;
+        engine.load_jobs()?;
         for row in engine.store.scan(Keyspace::Doomed, key::everything()) {
             engine.doomed.extend(key::read_doomed(&row?.0));
         }
@@ -308,7 +314,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes the numbers that the next topic and subscription get.
+    fn load_jobs(&mut self) -> Result<(), StoreError> {
+        for row in self.store.scan(Keyspace::Jobs, key::everything()) {
+            let (key, value) = row?;
+            self.jobs.insert(owner(&key, JobId)?, Job::new(JobRow::decode(value)?, self.now));
+        }
+        Ok(())
+    }
+
+    /// Writes the numbers that the next topic, subscription and backlog get.
     pub(super) fn save_counters(&mut self) {
         let mut value = self.next_topic.to_be_bytes().to_vec();
         value.extend_from_slice(&self.next_subscription.to_be_bytes());

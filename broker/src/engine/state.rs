@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use foldhash::HashMap;
 
-use super::backlog::{Held, Place};
+use super::backlog::{Counts, Held, Place};
 use super::load::LoadWindow;
 use super::policies::RevisionView;
 use super::pull::Granted;
-use super::reads::Counts;
 use super::shadow::Shadow;
 use super::window::Window;
 use super::{Refusal, Reply};

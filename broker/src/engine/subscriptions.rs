@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::backlog::Counts;
 use super::command::{Listed, Page, Put, Refusal};
 use super::load::LoadWindow;
 use super::policies::RevisionView;
-use super::reads::Counts;
 use super::recover::BUILT_IN;
 use super::state::Subscription;
 use super::topics::behind;

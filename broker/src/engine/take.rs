@@ -20,6 +20,8 @@ use crate::store::{Commit, Keyspace, StoreError, key};
 const PASS_ROWS: usize = 1_000;
 /// Messages looked at in one turn, over all subscriptions: give or take one subscription's.
 pub(super) const TURN_ROWS: usize = 20_000;
+/// What it costs to find that another of its key is outstanding, in messages looked at.
+const COST_OF_A_BLOCK: usize = 4;
 /// Rows that the lease of a delivery that waited changes.
 const CHANGES_OF_A_LEASE: usize = 3;
 
@@ -74,7 +76,7 @@ impl Engine {
 
     /// Redeliveries and fresh messages share them, so that neither starves the other.
     fn take_from(&mut self, id: BacklogId, want: usize, batch: &mut Batch) -> Result<(), StoreError> {
-        self.fill_due(id)?;
+        batch.looked_at += self.fill_due(id)?;
         let Some(backlog) = self.backlogs.get_mut(&id) else { return Ok(()) };
         let first = backlog.turn;
         backlog.turn = match first {
@@ -135,6 +137,7 @@ impl Engine {
             let key = self.key_of(at, &message);
             if !self.lock(at, realm, key, commit)? {
                 self.block(at, due_at, key, commit);
+                batch.looked_at += COST_OF_A_BLOCK;
                 held_up += 1;
                 continue;
             }
@@ -265,6 +268,7 @@ impl Engine {
         let Some(backlog) = self.backlogs.get_mut(&at.backlog) else { return Ok(()) };
         if !has_turn {
             key.into_iter().for_each(|key| backlog.store_blocked(at, key, &delivery, commit));
+            batch.looked_at += COST_OF_A_BLOCK;
             return Ok(());
         }
         if expired {

@@ -14,7 +14,7 @@ use crate::domain::time::Timestamp;
 use crate::store::row::Row as _;
 use crate::store::{Commit, Keyspace, StoreError, key};
 
-/// Messages that a look goes over, however many subscriptions each of them concerns.
+/// Messages that a look goes over for each subscription, however many there are.
 const FEW_ROWS: usize = 10;
 
 /// Messages that have served their time, and when the next one has.
@@ -47,7 +47,7 @@ impl Engine {
         let Some(topic) = self.topics.get(&id) else { return Ok(()) };
         let (realm, first, backlogs) = (topic.realm, topic.head.first, topic.backlogs.clone());
         let mut needed = topic.head.next;
-        // Together they read little more than one step does.
+        // Each has a few rows looked at, together not many more than one step does.
         let share = STEP_ROWS.div_ceil(backlogs.len().max(1)).max(FEW_ROWS);
         let mut more = false;
         for backlog in &backlogs {
@@ -118,17 +118,17 @@ impl Engine {
         Ok(more)
     }
 
-    /// The oldest messages that have served their time, at most so many: nobody needs them, or they are too old for their
-    /// topic, or too many.
+    /// The oldest messages that have served their time: nobody needs them, or they are too old for their topic, or too
+    /// many. At most so many that somebody needs.
     fn served(&self, id: TopicId, needed: Sequence, most: usize) -> Result<Served, StoreError> {
         // When the oldest message left has served its time; later looks find the rest.
-        let (messages, removed) = (Vec::new(), Usage::default());
+        let (messages, removed, mut needed_ones) = (Vec::new(), Usage::default(), 0);
         let mut served = Served { messages, removed, again: self.now + TRIM_EVERY };
         let Some(topic) = self.topics.get(&id) else { return Ok(served) };
         let (keep, max_age) = (topic.row.settings.keep_acked, topic.row.settings.max_age);
         let mut surplus = topic.surplus();
         let end = if max_age.is_some() || surplus > 0 { topic.head.next } else { needed };
-        for read in self.messages_among(topic.realm, id, topic.head.first..end).take(most) {
+        for read in self.messages_among(topic.realm, id, topic.head.first..end).take(STEP_ROWS) {
             let (sequence, message) = read?;
             let unneeded = (sequence < needed).then(|| message.published_at + keep);
             let too_old = max_age.map(|age| message.published_at + age);
@@ -138,12 +138,17 @@ impl Engine {
                 served.again = served.again.max(goes_at);
                 break;
             }
+            needed_ones += usize::from(sequence >= needed);
+            if needed_ones > most {
+                served.again = self.now;
+                break;
+            }
             let bytes = message.kept_bytes();
             served.removed.add(bytes);
             surplus = surplus.saturating_sub(bytes);
             served.messages.push((sequence, Message { payload: bytes::Bytes::new(), ..message }));
         }
-        if served.messages.len() == most {
+        if served.messages.len() == STEP_ROWS {
             served.again = self.now;
         }
         Ok(served)
@@ -151,8 +156,11 @@ impl Engine {
 
     /// A delivery ends as its message goes. One that was replayed has its own copy, and stays.
     fn retire(&mut self, at: Place, message: &Message) -> Result<(), StoreError> {
-        // The next of its key may be among those that are retired too.
-        self.apply_before_ends([at])?;
+        if self.subscriptions.get(&at.subscription).is_some_and(Subscription::is_ordered) {
+            // The next of its key may be among those that are retired too. Nothing of an ordered subscription lies ahead of
+            // the cursor, where a crash could make it begin anew.
+            self.apply()?;
+        }
         let key = self.key_of(at, message);
         let Some(backlog) = self.backlogs.get(&at.backlog) else { return Ok(()) };
         let (replays, stored) = match backlog.held.get(&at.sequence) {
@@ -216,8 +224,8 @@ impl Engine {
 
     /// Every message below it has ended in this backlog. `first` is where the topic begins: rows before it
     /// were deleted, and a scan must not walk over what is left of them.
-    fn lowest_needed(&self, id: BacklogId, first: Sequence) -> Result<Sequence, StoreError> {
-        let Some(backlog) = self.backlogs.get(&id) else { return Ok(Sequence::MAX) };
+    fn lowest_needed(&mut self, id: BacklogId, first: Sequence) -> Result<Sequence, StoreError> {
+        let Some(backlog) = self.backlogs.get_mut(&id) else { return Ok(Sequence::MAX) };
         if self.subscriptions.get(&backlog.subscription).is_none_or(Subscription::is_live) {
             return Ok(Sequence::MAX);
         }
@@ -228,10 +236,12 @@ impl Engine {
             lowest = lowest.min(held);
         }
         if backlog.row.delayed > 0 {
-            let range = key::delivery(backlog.realm, id, first)..key::delivery(backlog.realm, id, lowest);
+            let from = first.max(backlog.delayed_from).min(lowest);
+            let range = key::delivery(backlog.realm, id, from)..key::delivery(backlog.realm, id, lowest);
             if let Some(row) = self.store.scan(Keyspace::Delayed, range).next() {
                 lowest = key::read_sequence(&row?.0).map_or(lowest, |sequence| lowest.min(sequence));
             }
+            backlog.delayed_from = backlog.delayed_from.max(lowest);
         }
         Ok(lowest)
     }

@@ -1,9 +1,11 @@
 //! Which dead letters are meant: as query parameters, and as JSON.
 
-use serde::Deserialize;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 use super::auth::Caller;
-use super::wire::{GivenDuration, Pairs, moment, name, optional};
+use super::wire::{GivenDuration, Pairs, WireTime, moment, name, optional};
 use super::{App, ErrorCode, Problem};
 use crate::domain::dead_letter::DeadLetterFilter;
 use crate::domain::failure::Cause;
@@ -130,6 +132,57 @@ impl GivenFilter {
             since: since.max(newer),
             until: [until, older].into_iter().flatten().min(),
         }))
+    }
+}
+
+/// A filter as it was understood.
+#[derive(Serialize)]
+pub(super) struct FilterBody {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subscription: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    topic: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    queue: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    attributes: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<WireTime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<WireTime>,
+}
+
+impl From<DeadLetterFilter> for FilterBody {
+    fn from(filter: DeadLetterFilter) -> Self {
+        Self {
+            subscription: filter.subscription.map(|name| name.to_string()),
+            topic: filter.topic.map(|name| name.to_string()),
+            queue: filter.queue.map(|queue| queue.map_or_else(String::new, |name| name.to_string())),
+            class: filter.class,
+            cause: filter.cause.map(Cause::as_str),
+            revision: filter.revision,
+            attempts: filter.attempts,
+            reason: filter.reason,
+            text: filter.text,
+            labels: filter.labels.into_iter().collect(),
+            attributes: filter.attributes.into_iter().collect(),
+            since: filter.since.map(WireTime),
+            until: filter.until.map(WireTime),
+        }
     }
 }
 

@@ -8,16 +8,19 @@ use axum::response::{IntoResponse as _, Response};
 use serde::{Deserialize, Serialize};
 
 use super::auth::{Caller, May, need};
-use super::body::Format;
+use super::body::{Format, Given};
 use super::dead_filter::GivenFilter;
+use super::publish::check;
 use super::query::{Asked, cursor, page};
 use super::shape::{HistoryBody, ListBody, MessageBody, PayloadAs, history_body, message_body, queue_name};
-use super::wire::{WireTime, map};
+use super::wire::{BinaryPayload, JsonPayload, Pairs, WireTime, map, some};
 use super::{App, ErrorCode, Problem};
 use crate::domain::audit::Action;
 use crate::domain::id::DeadLetterId;
 use crate::domain::time::Timestamp;
-use crate::engine::{Command, DeadLetterQuery, DeadLetterView, DeadPlace, Order, Page, Refusal};
+use crate::engine::{
+    Command, DeadLetterEdit, DeadLetterQuery, DeadLetterView, DeadPlace, NewMessage, Order, Page, Refusal,
+};
 
 /// Everything that a list can be asked for.
 struct ListQuery {
@@ -31,6 +34,17 @@ struct ListQuery {
 pub(super) struct GetQuery {
     #[serde(default)]
     payload_as: PayloadAs,
+}
+
+/// What is to be changed of a message that is replayed.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EditBody {
+    #[serde(default, deserialize_with = "some")]
+    payload: Option<JsonPayload>,
+    payload_base64: Option<BinaryPayload>,
+    content_type: Option<String>,
+    attributes: Option<Pairs>,
 }
 
 #[derive(Serialize)]
@@ -189,14 +203,40 @@ pub(super) async fn replay(
     caller: May<need::DeadLetters>,
     Path(id): Path<String>,
     format: Format,
+    Given(body): Given<Option<EditBody>>,
 ) -> Result<Response, Problem> {
     let id = dead_letter_id(&id)?;
     let view = visible(&app, &caller, id).await?;
-    let entry = caller.does(Action::DeadLetterReplay, id).with(view.subscription.as_str());
+    let edit = Box::new(edit(body.unwrap_or_default())?);
+    let what = if *edit == DeadLetterEdit::default() { "" } else { ", edited" };
+    let entry = caller.does(Action::DeadLetterReplay, id).with(format!("{}{what}", view.subscription));
     let replayed =
-        app.broker.audited(entry, |reply| Command::ReplayDeadLetter(caller.realm, id, reply)).await?;
+        app.broker.audited(entry, |reply| Command::ReplayDeadLetter(caller.realm, id, edit, reply)).await?;
     let message_id = replayed.message_id.to_string();
     Ok(format.ok(&ReplayAnswer { message_id, replays: replayed.replays }))
+}
+
+/// What is to be changed, checked as a publish is.
+fn edit(body: EditBody) -> Result<DeadLetterEdit, Problem> {
+    let EditBody { payload, payload_base64, content_type, attributes } = body;
+    let (payload, content_type) = match (payload, payload_base64) {
+        (Some(JsonPayload(bytes)), None) => {
+            (Some(bytes), Some(content_type.unwrap_or_else(|| "application/json".to_owned())))
+        }
+        (None, binary) => (binary.map(|BinaryPayload(bytes)| bytes), content_type),
+        (Some(_), Some(_)) => {
+            let detail = "give either payload or payload_base64";
+            return Err(Problem::new(ErrorCode::InvalidMessage, detail));
+        }
+    };
+    let attributes = attributes.map(|pairs| pairs.0);
+    check(NewMessage {
+        payload: payload.clone().unwrap_or_default(),
+        content_type: content_type.clone(),
+        attributes: attributes.clone().unwrap_or_default(),
+        ..NewMessage::default()
+    })?;
+    Ok(DeadLetterEdit { payload, content_type, attributes })
 }
 
 pub(super) async fn discard(

@@ -18,6 +18,8 @@ pub enum ErrorCode {
     DeadLetterNotFound,
     /// The id of the publisher's was given to a message with another payload.
     DedupConflict,
+    /// The filter of a job is empty, and the request does not say that all are meant.
+    FilterRequired,
     /// The token lacks the scope that this needs.
     Forbidden,
     /// The disk has less room than the broker leaves free.
@@ -58,6 +60,10 @@ pub enum ErrorCode {
     InvalidSchema,
     /// A setting is out of its bounds.
     InvalidSetting,
+    /// There is no such job.
+    JobNotFound,
+    /// The job does not stand so that this can be done.
+    JobState,
     /// There can be no more of these.
     LimitReached,
     /// The lease cannot be extended that far.
@@ -148,6 +154,7 @@ impl ErrorCode {
             Self::BodyTooLarge => "body_too_large",
             Self::DeadLetterNotFound => "dead_letter_not_found",
             Self::DedupConflict => "dedup_conflict",
+            Self::FilterRequired => "filter_required",
             Self::Forbidden => "forbidden",
             Self::InsufficientStorage => "insufficient_storage",
             Self::Internal => "internal",
@@ -168,6 +175,8 @@ impl ErrorCode {
             Self::InvalidScenario => "invalid_scenario",
             Self::InvalidSchema => "invalid_schema",
             Self::InvalidSetting => "invalid_setting",
+            Self::JobNotFound => "job_not_found",
+            Self::JobState => "job_state",
             Self::LimitReached => "limit_reached",
             Self::MaxLeaseExceeded => "max_lease_exceeded",
             Self::MessageNotFound => "message_not_found",
@@ -215,6 +224,7 @@ impl ErrorCode {
     pub const fn status(self) -> StatusCode {
         match self {
             Self::BatchSize
+            | Self::FilterRequired
             | Self::InvalidAttribute
             | Self::InvalidBody
             | Self::InvalidCloudevent
@@ -230,6 +240,7 @@ impl ErrorCode {
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
             Self::Forbidden => StatusCode::FORBIDDEN,
             Self::DeadLetterNotFound
+            | Self::JobNotFound
             | Self::MessageNotFound
             | Self::NotFound
             | Self::RealmNotFound
@@ -242,6 +253,7 @@ impl ErrorCode {
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::RequestTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::DedupConflict
+            | Self::JobState
             | Self::LimitReached
             | Self::MaxLeaseExceeded
             | Self::NoEarlierRevision
@@ -394,6 +406,8 @@ impl From<Refusal> for Problem {
             Refusal::SubscriptionNotFound(_) => ErrorCode::SubscriptionNotFound,
             Refusal::MessageNotFound => ErrorCode::MessageNotFound,
             Refusal::DeadLetterNotFound => ErrorCode::DeadLetterNotFound,
+            Refusal::JobNotFound => ErrorCode::JobNotFound,
+            Refusal::JobState(_) => ErrorCode::JobState,
             Refusal::ModuleNotFound => ErrorCode::Internal,
             Refusal::RevisionNotFound(_) => ErrorCode::RevisionNotFound,
             Refusal::NoEarlierRevision => ErrorCode::NoEarlierRevision,

@@ -16,6 +16,7 @@ mod dead_letters;
 mod error;
 mod events;
 mod failures;
+mod jobs;
 mod leftover;
 mod messages;
 mod policies;
@@ -145,6 +146,10 @@ fn routes() -> Router<App> {
         .route("/v1/events", get(events::listen))
         .route("/v1/dead-letters", get(dead_letters::list))
         .route("/v1/dead-letters/facets", get(dead_letters::facets))
+        .route("/v1/dead-letters/jobs", get(jobs::list).post(jobs::plan))
+        .route("/v1/dead-letters/jobs/{job}", get(jobs::get))
+        .route("/v1/dead-letters/jobs/{job}/start", post(jobs::start))
+        .route("/v1/dead-letters/jobs/{job}/abort", post(jobs::abort))
         .route("/v1/dead-letters/{id}", get(dead_letters::get).delete(dead_letters::discard))
         .route("/v1/dead-letters/{id}/replay", post(dead_letters::replay))
         .route("/v1/subscriptions/{subscription}/stream", get(stream::consume))

@@ -235,6 +235,9 @@ pub(super) struct HistoryBody {
     releases: u32,
     replays: u32,
     previous_attempts: u32,
+    /// What is delivered is not what was published.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    edited: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     first_leased_at: Option<WireTime>,
     history: Vec<AttemptBody>,
@@ -265,6 +268,7 @@ pub(super) fn history_body(subscription: &str, delivery: Delivery) -> HistoryBod
         releases: delivery.releases,
         replays: delivery.replays,
         previous_attempts: delivery.previous_attempts,
+        edited: delivery.edited,
         first_leased_at: delivery.first_leased_at.map(WireTime),
         history: delivery.history.into_iter().map(|past| attempt_body(subscription, past)).collect(),
     }

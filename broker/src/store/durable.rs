@@ -236,7 +236,7 @@ fn tuning(keyspace: Keyspace) -> KeyspaceCreateOptions {
                 .data_block_compression_policy(CompressionPolicy::disabled())
         }
         Meta | Realms | Topics | Heads | Subscriptions | Cursors | Backlogs | Revisions | Doomed | Tokens
-        | Audit | DeadTallies => small(),
+        | Audit | DeadTallies | Jobs => small(),
     }
 }
 

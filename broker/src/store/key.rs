@@ -24,6 +24,7 @@
 //! dead_terms     realm u32 | term hash 16 | at u64 | subscription u32 | topic u32 | seq u64   nothing; a dead letter by one of
 //!                                                         its terms
 //! dead_tallies   realm u32 | subscription u32 or 0 | facet u8 | value   how many dead letters have this value
+//! jobs           realm u32 | job u32                      what is done to many dead letters, and how far it came
 //! replayed       realm u32 | backlog u32 | seq u64        a replayed delivery's own copy of its message
 //! doomed         realm u32 | kind u8 | id u32             nothing; what was deleted and has rows left
 //! locks          realm u32 | backlog u32 | key hash 16    the sequence of the delivery that holds up its key
@@ -41,6 +42,7 @@ use crate::domain::access::TokenId;
 use crate::domain::dedup::Fingerprint;
 use crate::domain::digest::Digest;
 use crate::domain::id::{BacklogId, DeadLetterId, RealmId, Sequence, SubscriptionId, TopicId};
+use crate::domain::job::JobId;
 use crate::domain::time::Timestamp;
 
 /// A family of rows.
@@ -75,11 +77,12 @@ pub enum Keyspace {
     Backlogs,
     DeadTerms,
     DeadTallies,
+    Jobs,
 }
 
 impl Keyspace {
     /// Every keyspace; the place in this list is its number in an encoded commit.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Meta,
         Self::Realms,
         Self::Topics,
@@ -108,6 +111,7 @@ impl Keyspace {
         Self::Backlogs,
         Self::DeadTerms,
         Self::DeadTallies,
+        Self::Jobs,
     ];
 
     /// Its name on disk.
@@ -141,6 +145,7 @@ impl Keyspace {
             Self::Backlogs => "backlogs",
             Self::DeadTerms => "dead_terms",
             Self::DeadTallies => "dead_tallies",
+            Self::Jobs => "jobs",
         }
     }
 }
@@ -271,6 +276,11 @@ pub fn dead_tally(realm: RealmId, subscription: Option<SubscriptionId>, facet: u
 /// The value in a key of `dead_tallies`.
 pub fn read_tallied(key: &[u8]) -> Option<&[u8]> {
     key.get(9..)
+}
+
+/// `jobs`.
+pub fn job(realm: RealmId, job: JobId) -> Vec<u8> {
+    Key::new(realm).u32(job.0).0
 }
 
 /// `recorded`: the first of the row's records has this number.

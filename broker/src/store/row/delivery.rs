@@ -63,6 +63,7 @@ impl Row for Delivery {
         out.u32(self.replays);
         out.u32(self.previous_attempts);
         out.u32(self.faults);
+        out.flag(self.edited);
         out.flag(self.expiry_waived);
         out.flag(self.ran_out);
         out.option(self.first_leased_at, Writer::time);
@@ -94,6 +95,7 @@ impl Row for Delivery {
             replays: from.u32()?,
             previous_attempts: from.u32()?,
             faults: from.u32()?,
+            edited: from.flag()?,
             expiry_waived: from.flag()?,
             ran_out: from.flag()?,
             first_leased_at: from.option(Reader::time)?,

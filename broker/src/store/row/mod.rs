@@ -9,6 +9,7 @@ mod audit;
 mod config;
 mod dedup;
 mod delivery;
+mod jobs;
 mod message;
 mod recorded;
 
@@ -24,6 +25,7 @@ pub use audit::{AuditHead, AuditRow};
 pub use config::{BacklogRow, CursorRow, HeadRow, Paused, RevisionRow, SubscriptionRow, TopicRow};
 pub use dedup::DedupRow;
 pub use delivery::{DeadLetterRow, Ending, SettledRow};
+pub use jobs::JobRow;
 pub use recorded::{RecordedChunk, RecordedRow, RecordedSpan};
 
 /// The format of all rows; a change that old code cannot read raises it together with the store's format.
