@@ -236,6 +236,34 @@ const CASES: &[Case] = &[
         (400, "invalid_query", |w| w.broker.get("/v1/dead-letters/facets?colour=red")),
     ),
     Case(
+        "POST /v1/dead-letters/jobs",
+        (201, |w| {
+            w.broker
+                .post("/v1/dead-letters/jobs", &json!({ "action": "replay", "filter": { "class": "none" } }))
+        }),
+        (400, "filter_required", |w| w.broker.post("/v1/dead-letters/jobs", &json!({ "action": "replay" }))),
+    ),
+    Case(
+        "GET /v1/dead-letters/jobs",
+        (200, |w| w.broker.get("/v1/dead-letters/jobs?limit=1")),
+        (400, "invalid_cursor", |w| w.broker.get("/v1/dead-letters/jobs?cursor=zzz")),
+    ),
+    Case(
+        "GET /v1/dead-letters/jobs/{job}",
+        (200, |w| w.broker.get("/v1/dead-letters/jobs/j1")),
+        (404, "job_not_found", |w| w.broker.get("/v1/dead-letters/jobs/j9")),
+    ),
+    Case(
+        "POST /v1/dead-letters/jobs/{job}/abort",
+        (200, |w| w.broker.post("/v1/dead-letters/jobs/j1/abort", &json!({}))),
+        (400, "invalid_id", |w| w.broker.post("/v1/dead-letters/jobs/1/abort", &json!({}))),
+    ),
+    Case(
+        "POST /v1/dead-letters/jobs/{job}/start",
+        (200, |w| w.broker.post("/v1/dead-letters/jobs/j1/start", &json!({}))),
+        (404, "job_not_found", |w| w.broker.post("/v1/dead-letters/jobs/j9/start", &json!({}))),
+    ),
+    Case(
         "GET /v1/dead-letters/{id}",
         (200, |w| w.broker.get(&format!("/v1/dead-letters/{}", w.dead[0]))),
         (400, "invalid_id", |w| w.broker.get("/v1/dead-letters/one")),

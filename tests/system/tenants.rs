@@ -34,6 +34,7 @@ struct Things {
     subscription: &'static str,
     message: String,
     letter: String,
+    job: String,
     receipt: String,
     token: String,
 }
@@ -46,6 +47,7 @@ impl Things {
             subscription: "none-s",
             message: "m00ffffff0000000000000001".to_owned(),
             letter: "d00ffffff00ffffff0000000000000001".to_owned(),
+            job: "j4000000".to_owned(),
             receipt: "A".repeat(48),
             token: "t00ffffff".to_owned(),
         }
@@ -66,9 +68,12 @@ impl Things {
         client.nack(subscription, &delivery.receipt, "fatal");
         let receipt = client.next(subscription).receipt;
         let letter = client.dead_letters(subscription)[0]["id"].as_str().expect("an id").to_owned();
+        let job = json!({ "action": "discard", "filter": { "subscription": subscription } });
+        let job =
+            client.post("/v1/dead-letters/jobs", &job).expect(201)["id"].as_str().expect("an id").to_owned();
         let made = token(operator, "other", json!({ "scopes": ["consume"] }));
         let token = made["id"].as_str().expect("an id").to_owned();
-        Self { topic, subscription, message, letter, receipt, token }
+        Self { topic, subscription, message, letter, job, receipt, token }
     }
 
     fn policy(&self, rest: &str) -> String {
@@ -151,6 +156,18 @@ const ROUTES: &[(&str, Ask)] = &[
     ("GET /v1/dead-letters", |c, it| c.get(&format!("/v1/dead-letters?subscription={}", it.subscription))),
     ("GET /v1/dead-letters/facets", |c, it| {
         c.get(&format!("/v1/dead-letters/facets?subscription={}", it.subscription))
+    }),
+    ("GET /v1/dead-letters/jobs", |c, _| c.get("/v1/dead-letters/jobs")),
+    ("POST /v1/dead-letters/jobs", |c, it| {
+        let plan = json!({ "action": "discard", "filter": { "subscription": it.subscription } });
+        c.post("/v1/dead-letters/jobs", &plan)
+    }),
+    ("GET /v1/dead-letters/jobs/{job}", |c, it| c.get(&format!("/v1/dead-letters/jobs/{}", it.job))),
+    ("POST /v1/dead-letters/jobs/{job}/abort", |c, it| {
+        c.post(&format!("/v1/dead-letters/jobs/{}/abort", it.job), &json!({}))
+    }),
+    ("POST /v1/dead-letters/jobs/{job}/start", |c, it| {
+        c.post(&format!("/v1/dead-letters/jobs/{}/start", it.job), &json!({}))
     }),
     ("GET /v1/dead-letters/{id}", |c, it| c.get(&format!("/v1/dead-letters/{}", it.letter))),
     ("DELETE /v1/dead-letters/{id}", |c, it| c.delete(&format!("/v1/dead-letters/{}", it.letter))),

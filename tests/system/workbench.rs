@@ -1,8 +1,8 @@
-//! Dead letters by the many: found by what they have in common, and counted by it.
+//! Dead letters by the many: found by what they have in common, counted by it, and replayed or discarded by jobs.
 
 use serde_json::{Value, json};
 
-use crate::support::{Broker, Client, Delivery, PATIENCE, wait_for};
+use crate::support::{Answer, Broker, Client, Delivery, PATIENCE, wait_for};
 use crate::tokens::{guarded, operator, secret, token};
 
 /// Dead letters of two subscriptions, with all that they can be found by; gives their messages' payloads.
@@ -263,4 +263,160 @@ fn many_go_with_their_subscription() {
     broker.subscribe("s", "t", json!({}));
     assert_eq!(values(&facets(), "class"), json!({}));
     assert_eq!(found(&broker, "attribute=a%3Db"), [0; 0]);
+}
+
+fn plan(broker: &Client, body: Value) -> Value {
+    broker.post("/v1/dead-letters/jobs", &body).expect(201)
+}
+
+fn job(broker: &Client, verb: &str, job: &Value) -> Answer {
+    broker.post(&format!("/v1/dead-letters/jobs/{}/{verb}", job["id"].as_str().expect("an id")), &json!({}))
+}
+
+fn done(broker: &Client, job: &Value) -> Value {
+    let path = format!("/v1/dead-letters/jobs/{}", job["id"].as_str().expect("an id"));
+    wait_for("the job to end", || Some(broker.get(&path).expect(200)).filter(|it| it["state"] == "done"))
+}
+
+/// A job is planned with what it is about, waits to be started, and takes what was there when it was planned and nothing else.
+#[test]
+fn a_job_does_what_it_planned() {
+    let mut broker = graveyard();
+    let filter = json!({ "attributes": { "tenant": "acme" }, "older_than": "0s" });
+    let planned = plan(&broker, json!({ "action": "replay", "filter": filter, "reason": "fixed" }));
+    let shown = ["action", "state", "found", "done", "reason", "by"].map(|field| planned[field].clone());
+    assert_eq!(json!(shown), json!(["replay", "planned", 3, 0, "fixed", "anonymous"]), "{planned}");
+    assert_eq!(planned["filter"]["attributes"], json!({ "tenant": "acme" }));
+    assert_eq!(planned["sample"].as_array().map(Vec::len), Some(3));
+    let other = plan(&broker, json!({ "action": "discard", "filter": { "class": "timeout" } }));
+    // One more that matches dies after the plan.
+    broker.publish_with("u", json!({ "payload": 6, "attributes": { "tenant": "acme" } }));
+    let late = broker.next("post");
+    assert_eq!(broker.nack("post", &late.receipt, "invalid")["decision"]["action"], "dead_letter");
+    broker.kill_and_start_again();
+    assert_eq!(broker.get("/v1/dead-letters/jobs").expect(200)["items"][1], planned, "the newest first");
+    assert_eq!(found(&broker, ""), [1, 2, 3, 4, 5, 6], "nothing happens before it is started");
+
+    assert_eq!(job(&broker, "start", &planned).expect(200)["state"], "running");
+    let ended = done(&broker, &planned);
+    assert_eq!((&ended["done"], &ended["skipped"]), (&json!(3), &json!(0)));
+    assert_eq!(found(&broker, ""), [3, 5, 6]);
+    assert_eq!(
+        (broker.subscription("mail")["backlog"].clone(), broker.subscription("post")["backlog"].clone()),
+        (json!(2), json!(1))
+    );
+    let again = broker.next("mail");
+    assert_eq!((again.attempt, again.message["payload"].as_u64()), (1, Some(1)));
+    job(&broker, "start", &other).expect(200);
+    assert_eq!(done(&broker, &other)["done"], 2);
+    assert_eq!(found(&broker, ""), [6]);
+    for verb in ["start", "abort"] {
+        assert_eq!(job(&broker, verb, &planned).problem(), (409, "job_state".to_owned()));
+    }
+}
+
+/// What a job is told is checked before it is planned.
+#[test]
+fn bad_plans_are_refused() {
+    let broker = graveyard();
+    let of = |filter: Value| json!({ "action": "discard", "filter": filter });
+    for (body, code) in [
+        (json!({ "action": "discard" }), "filter_required"),
+        (json!({ "action": "discard", "filter": {} }), "filter_required"),
+        (json!({ "action": "burn", "all": true }), "invalid_body"),
+        (json!({ "filter": { "class": "x" } }), "invalid_body"),
+        (of(json!({ "subscription": "nobody" })), "subscription_not_found"),
+        (of(json!({ "topic": "nothing" })), "topic_not_found"),
+        (of(json!({ "colour": "red" })), "invalid_body"),
+        (of(json!({ "cause": "bad_luck" })), "invalid_body"),
+        (of(json!({ "subscription": "mail", "queue": "post/bad" })), "invalid_body"),
+        (of(json!({ "older_than": "-1s" })), "invalid_duration"),
+        (json!({ "action": "discard", "all": true, "rate": 0 }), "invalid_body"),
+        (json!({ "action": "discard", "all": true, "rate": 100_001 }), "invalid_body"),
+        (json!({ "action": "discard", "all": true, "reason": "x".repeat(2_000) }), "invalid_body"),
+    ] {
+        let refused = broker.post("/v1/dead-letters/jobs", &body).problem().1;
+        assert_eq!(refused, code, "{body}");
+    }
+    assert_eq!(broker.get("/v1/dead-letters/jobs").expect(200)["items"], json!([]));
+    let all = plan(&broker, json!({ "action": "discard", "all": true }));
+    assert_eq!(all["found"], 5);
+    for _ in 1..20 {
+        plan(&broker, json!({ "action": "discard", "all": true }));
+    }
+    let more = broker.post("/v1/dead-letters/jobs", &json!({ "action": "discard", "all": true }));
+    assert_eq!(more.problem(), (409, "limit_reached".to_owned()));
+    assert_eq!(job(&broker, "abort", &all).expect(200)["state"], "aborted");
+    plan(&broker, json!({ "action": "discard", "all": true }));
+}
+
+/// Whoever has some subscriptions alone plans over one of them, and sees jobs about these.
+#[test]
+fn jobs_are_within_the_rights_of_a_token() {
+    let broker = guarded();
+    let admin = operator(&broker);
+    fill(&admin);
+    let rights = json!({ "scopes": ["dead_letters"], "subscriptions": ["post"] });
+    let desk = broker.with_token(secret(&token(&admin, "desk", rights)));
+    let theirs = plan(&admin, json!({ "action": "discard", "filter": { "subscription": "mail" } }));
+    for body in [
+        json!({ "action": "discard", "all": true }),
+        json!({ "action": "discard", "filter": { "class": "timeout" } }),
+    ] {
+        assert_eq!(desk.post("/v1/dead-letters/jobs", &body).problem(), (403, "forbidden".to_owned()));
+    }
+    for verb in ["start", "abort"] {
+        assert_eq!(job(&desk, verb, &theirs).problem(), (404, "job_not_found".to_owned()));
+    }
+    let own = plan(&desk, json!({ "action": "discard", "filter": { "subscription": "post" } }));
+    assert_eq!((&own["found"], &own["by"]), (&json!(2), &json!("desk")));
+    assert_eq!(desk.get("/v1/dead-letters/jobs").expect(200)["items"], json!([own]));
+    job(&desk, "start", &own).expect(200);
+    done(&desk, &own);
+    assert_eq!(found(&admin, ""), [1, 2, 3]);
+    let told = admin.get("/v1/audit").expect(200).to_string();
+    for action in ["job.plan", "job.start"] {
+        assert!(told.contains(action), "{told}");
+    }
+}
+
+/// A replay can carry another payload, content type or attributes: the delivery is of the same message, and says so.
+#[test]
+fn a_replay_can_change_the_message() {
+    let mut broker = graveyard();
+    let letter = |payload: usize, broker: &Broker| {
+        let page = broker.get("/v1/dead-letters").expect(200);
+        page["items"][payload - 1].clone()
+    };
+    let first = letter(1, &broker);
+    let path = format!("/v1/dead-letters/{}/replay", first["id"].as_str().expect("an id"));
+    for (body, code) in [
+        (json!({ "payload": 1, "payload_base64": "MQ==" }), "invalid_message"),
+        (json!({ "payload_base64": "?" }), "invalid_body"),
+        (json!({ "attributes": { "a b": "c" } }), "invalid_attribute"),
+        (json!({ "colour": "red" }), "invalid_body"),
+    ] {
+        assert_eq!(broker.post(&path, &body).problem().1, code, "{body}");
+    }
+    broker.put("/v1/topics/t", &json!({ "max_message_bytes": 20 })).expect(200);
+    let long = json!({ "payload": "longer than the topic takes" });
+    assert_eq!(broker.post(&path, &long).problem(), (413, "message_too_large".to_owned()));
+    assert_eq!(found(&broker, ""), [1, 2, 3, 4, 5], "what was refused changed nothing");
+    broker.post(&path, &json!({ "payload": { "fixed": 1 }, "attributes": { "tenant": "new" } })).expect(200);
+    broker.kill_and_start_again();
+    let delivery = broker.next("mail");
+    assert_eq!(delivery.id(), first["message_id"].as_str().expect("an id"));
+    assert_eq!(delivery.message["payload"], json!({ "fixed": 1 }));
+    assert_eq!(delivery.message["attributes"], json!({ "tenant": "new" }));
+    let timeline = broker.delivery_of(delivery.id())["timeline"].clone();
+    assert_eq!((&timeline["edited"], &timeline["replays"]), (&json!(true), &json!(1)));
+    // It dies again as it was changed, and is found as such.
+    broker.nack("mail", &delivery.receipt, "invalid");
+    let page = broker.get("/v1/dead-letters?attribute=tenant%3Dnew").expect(200);
+    assert_eq!((&page["items"][0]["id"], &page["items"][0]["replays"]), (&first["id"], &json!(1)));
+    // A replay without changes keeps the one before.
+    broker.post(&path, &Value::Null).expect(200);
+    let delivery = broker.next("mail");
+    assert_eq!(delivery.message["payload"], json!({ "fixed": 1 }));
+    assert_eq!(broker.delivery_of(delivery.id())["timeline"]["edited"], true);
 }
