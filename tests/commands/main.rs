@@ -8,6 +8,7 @@
 //! - [`terminal`]: no text of a policy or a consumer steers the terminal.
 //! - [`tenants`]: realms and tokens are made, used and taken away.
 //! - [`config`]: where settings come from, who wins, and which files are refused.
+//! - [`deploy`]: what examples/deploy tells the broker, and asks it.
 //! - [`log`]: its two forms, and what is never in it.
 //! - [`run`]: how a command is run; [`served`]: how a broker is, with arguments of a test's own.
 
@@ -16,6 +17,7 @@ mod support;
 
 mod author;
 mod config;
+mod deploy;
 mod explain;
 mod log;
 mod new;
