@@ -7,16 +7,23 @@
 //! - [`explain`]: why a message is where it is, for every place that it can be.
 //! - [`terminal`]: no text of a policy or a consumer steers the terminal.
 //! - [`tenants`]: realms and tokens are made, used and taken away.
-//! - [`run`]: how a command is run.
+//! - [`config`]: where settings come from, who wins, and which files are refused.
+//! - [`deploy`]: what examples/deploy tells the broker, and asks it.
+//! - [`log`]: its two forms, and what is never in it.
+//! - [`run`]: how a command is run; [`served`]: how a broker is, with arguments of a test's own.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod author;
+mod config;
+mod deploy;
 mod explain;
+mod log;
 mod new;
 mod refusals;
 mod remote;
 mod run;
+mod served;
 mod tenants;
 mod terminal;

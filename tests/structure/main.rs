@@ -1,4 +1,6 @@
-//! The rules of the architecture, read off the source.
+//! The rules of the architecture, read off the source; in [`deploy`], whether what is deployed is in step with it.
+
+mod deploy;
 
 use std::fs;
 use std::path::{Path, PathBuf};

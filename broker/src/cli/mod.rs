@@ -7,6 +7,7 @@ mod bench;
 mod client;
 mod compile;
 mod compile_policy;
+mod config;
 mod connection;
 mod demo;
 mod interrupt;
@@ -15,13 +16,14 @@ mod output;
 mod policy;
 mod realm;
 mod serve;
+mod settings;
 mod size;
 mod table;
 mod token;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// A message broker whose retry policies are programs.
 #[derive(Parser)]
@@ -36,7 +38,9 @@ enum Command {
     /// Shows a whole broker at work in under a minute: orders whose payment fails in every way there is.
     Demo(demo::Arguments),
     /// Runs a broker on a data folder.
-    Serve(serve::Arguments),
+    Serve(Box<settings::Arguments>),
+    /// Prints, checks and shows the settings of a broker.
+    Config(config::Arguments),
     /// Writes, tests, tries and uploads policies.
     Policy(policy::Arguments),
     /// Looks into messages.
@@ -54,10 +58,24 @@ enum Command {
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    match config::with_file(Arguments::command()) {
+        Ok(command) => run(command),
+        Err(error) => {
+            say_error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(mut command: clap::Command) -> ExitCode {
+    let matches = command.get_matches_mut();
+    let arguments = Arguments::from_arg_matches(&matches);
+    let arguments = arguments.unwrap_or_else(|error| error.format(&mut command).exit());
+    let innermost = matches.subcommand().map_or(&matches, |(_, matches)| matches);
     let result = match arguments.command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Config(arguments) => config::run(&arguments, innermost),
         Command::Policy(arguments) => policy::run(&arguments),
         Command::Message(arguments) => message::run(&arguments),
         Command::Token(arguments) => token::run(&arguments),

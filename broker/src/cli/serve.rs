@@ -5,9 +5,9 @@ use std::error::Error;
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
-use std::num::{NonZeroU64, NonZeroUsize};
+use std::num::NonZeroU64;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,9 +17,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use super::size::size;
+use super::settings::{Arguments, GivenDurability, LogFormat, Settings};
 use crate::dispatch::{Broker, Dispatcher, Options};
-use crate::domain::limits::{MAX_STREAM_IDLE, MIN_STREAM_IDLE};
 use crate::domain::quota::Quota;
 use crate::engine::Durability;
 use crate::http::{Access, App, Server, router};
@@ -28,99 +27,82 @@ use crate::policy::{Compiler, Limits};
 /// The built-in policy, as its build left it.
 pub(super) static STANDARD: &[u8] = include_bytes!(env!("STANDARD_POLICY"));
 
-/// Threads that run policies unless the command line says otherwise.
-const EVALUATORS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 /// How often the server looks whether storage has failed.
 const PULSE: Duration = Duration::from_millis(200);
 /// The file in the data folder that holds the operator's token.
 const TOKEN_FILE: &str = "operator.token";
-
-#[derive(clap::Args, Debug)]
-pub(super) struct Arguments {
-    /// Where everything is kept; made if it is not there.
-    #[arg(long, env = "BROKER_DATA_DIR")]
-    data_dir: PathBuf,
-    /// The address to listen on; port 0 is any free one.
-    #[arg(long, env = "BROKER_LISTEN", default_value = "127.0.0.1:7070")]
-    listen: SocketAddr,
-    /// Lets everyone in who can reach the address; on loopback only.
-    #[arg(long, env = "BROKER_NO_AUTH")]
-    no_auth: bool,
-    /// What an answer waits for. With "os" a power cut loses what the system had not written yet, usually the last
-    /// seconds; the end of the process loses nothing.
-    #[arg(long, env = "BROKER_DURABILITY", value_enum, default_value_t = GivenDurability::Fsync)]
-    durability: GivenDurability,
-    /// Threads that run policies.
-    #[arg(long, env = "BROKER_POLICY_THREADS", default_value_t = EVALUATORS)]
-    policy_threads: NonZeroUsize,
-    /// How long a stream may go without a sign of its client, which is pinged in between, before its leases end.
-    #[arg(long, env = "BROKER_STREAM_IDLE", value_parser = stream_idle, default_value = "60s")]
-    stream_idle: Duration,
-    /// Messages that the topics of a realm may keep together. Beyond it publishes are refused.
-    #[arg(long, env = "BROKER_REALM_MAX_MESSAGES")]
-    realm_max_messages: Option<NonZeroU64>,
-    /// Bytes of their payloads and attributes, such as "20GiB".
-    #[arg(long, env = "BROKER_REALM_MAX_BYTES", value_parser = size)]
-    realm_max_bytes: Option<u64>,
-    /// Room on the disk that is left free: below it publishes are refused, and everything else goes on. 0 for none.
-    #[arg(long, env = "BROKER_MIN_FREE_DISK", value_parser = size, default_value = "256MiB")]
-    min_free_disk: u64,
-}
-
-fn stream_idle(given: &str) -> Result<Duration, String> {
-    let idle = humantime::parse_duration(given).map_err(|error| error.to_string())?;
-    if (MIN_STREAM_IDLE..=MAX_STREAM_IDLE).contains(&idle) {
-        return Ok(idle);
-    }
-    Err(format!("it is from {MIN_STREAM_IDLE:?} to {MAX_STREAM_IDLE:?}"))
-}
-
-#[derive(clap::ValueEnum, Clone, Copy, Debug)]
-enum GivenDurability {
-    Fsync,
-    Os,
-}
+/// A token that is shorter could be guessed.
+const MIN_TOKEN_BYTES: usize = 32;
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let filter = EnvFilter::try_from_env("BROKER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .init();
-    if arguments.no_auth && !arguments.listen.ip().is_loopback() {
-        return Err("--no-auth lets everyone in: it is for loopback addresses only".into());
+    let settings = &arguments.settings;
+    log(settings)?;
+    match (run_to_end(settings), settings.log_format) {
+        (Ok(()), _) => Ok(ExitCode::SUCCESS),
+        (Err(error), LogFormat::Text) => Err(error),
+        // Whoever reads the log reads objects, to the last line.
+        (Err(error), LogFormat::Json) => {
+            tracing::error!(%error, "the broker failed");
+            Ok(ExitCode::FAILURE)
+        }
     }
+}
+
+/// From now on lines go to standard error.
+fn log(settings: &Settings) -> Result<(), Box<dyn Error>> {
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::try_new(&settings.log)?)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal());
+    match settings.log_format {
+        LogFormat::Text => lines.init(),
+        LogFormat::Json => lines.json().flatten_event(true).with_ansi(false).init(),
+    }
+    Ok(())
+}
+
+/// Nobody but this machine is let in without a token.
+///
+/// # Errors
+/// If the settings say otherwise.
+pub(super) fn check_access(settings: &Settings) -> Result<(), &'static str> {
+    if settings.no_auth && !settings.listen.ip().is_loopback() {
+        return Err("--no-auth lets everyone in: it is for loopback addresses only");
+    }
+    Ok(())
+}
+
+fn run_to_end(settings: &Settings) -> Result<(), Box<dyn Error>> {
+    check_access(settings)?;
     allow_many_files();
     let options = Options {
-        durability: match arguments.durability {
+        durability: match settings.durability {
             GivenDurability::Fsync => Durability::Fsync,
             GivenDurability::Os => Durability::Os,
         },
-        evaluators: arguments.policy_threads,
+        evaluators: settings.policy_threads,
         limits: Limits::default(),
         compiler: Compiler::Child(this_executable()?),
         standard: STANDARD,
         realm_quota: Quota {
-            max_messages: arguments.realm_max_messages.map(NonZeroU64::get),
-            max_bytes: arguments.realm_max_bytes,
+            max_messages: settings.realm_max_messages.map(NonZeroU64::get),
+            max_bytes: settings.realm_max_bytes,
         },
-        min_free_disk: arguments.min_free_disk,
+        min_free_disk: settings.min_free_disk,
     };
-    let (broker, dispatcher) = Broker::start(&arguments.data_dir, options)
-        .map_err(|error| format!("{}: {error}", arguments.data_dir.display()))?;
-    let access =
-        if arguments.no_auth { Access::Open } else { Access::Token(operator_token(&arguments.data_dir)?) };
+    let (broker, dispatcher) = Broker::start(&settings.data_dir, options)
+        .map_err(|error| format!("{}: {error}", settings.data_dir.display()))?;
+    let access = if settings.no_auth { Access::Open } else { Access::Token(operator_token(settings)?) };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let app = App::new(broker.clone(), access).with_stream_idle(arguments.stream_idle);
-    runtime.block_on(serve(arguments.listen, app, &broker, &dispatcher))?;
+    let app = App::new(broker.clone(), access).with_stream_idle(settings.stream_idle);
+    runtime.block_on(serve(settings.listen, app, &broker, &dispatcher))?;
     broker.stop();
     drop(runtime);
     // Before the handle goes: policies that are being loaded may wait for the dispatcher, and ending waits for them.
     dispatcher.join()?;
     drop(broker);
     tracing::info!("stopped; everything is on disk");
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Takes as many open files as the system allows: each connection is one, and so is each policy that is ready, whose
@@ -171,13 +153,21 @@ fn announce(address: SocketAddr) -> io::Result<()> {
     io::stdout().flush()
 }
 
-/// The operator's token, made at the first start and readable by the owner alone.
-fn operator_token(data_dir: &Path) -> Result<String, Box<dyn Error>> {
-    let path = data_dir.join(TOKEN_FILE);
+/// The operator's token: from the file that the settings name, or from the data folder, where the first start makes it,
+/// readable by the owner alone.
+fn operator_token(settings: &Settings) -> Result<String, Box<dyn Error>> {
+    let given = settings.operator_token_file.as_ref();
+    let path = given.map_or_else(|| settings.data_dir.join(TOKEN_FILE), Clone::clone);
+    let remedy = if given.is_some() { "put in" } else { "remove it to get a new one, or put in" };
     match fs::read_to_string(&path) {
-        Ok(token) if token.trim().len() >= 32 => return Ok(token.trim().to_owned()),
-        Ok(_) => return Err(format!("{} holds no token; remove it to get a new one", path.display()).into()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Ok(token) if token.trim().len() >= MIN_TOKEN_BYTES => return Ok(token.trim().to_owned()),
+        Ok(_) => {
+            let file = path.display();
+            return Err(
+                format!("{file} holds no token; {remedy} {MIN_TOKEN_BYTES} characters or more").into()
+            );
+        }
+        Err(error) if given.is_none() && error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(format!("{}: {error}", path.display()).into()),
     }
     let mut random = [0; 32];

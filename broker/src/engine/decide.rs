@@ -168,7 +168,8 @@ impl Engine {
                 Ok(decision)
             }
             Err(fault) => {
-                tracing::warn!(subscription = %subscription.row.name, revision = token.revision, %fault, "policy fault");
+                // Its kind alone: what a policy answered may be what it was shown, which is for timelines, not for a log.
+                tracing::warn!(subscription = %subscription.row.name, revision = token.revision, fault = fault.kind(), "policy fault");
                 let consecutive = self.held(at).map_or(0, |held| held.delivery.faults).saturating_add(1);
                 if active && own {
                     self.count_fault(at.subscription, &fault)?;

@@ -286,7 +286,7 @@ impl Engine {
         let kind = EventKind::PolicyQuarantined { revision: broken, fault: fault.to_string() };
         self.events.push(Event { at: now, subscription: name.clone(), kind, realm });
         self.changed_subscriptions.insert(id);
-        tracing::warn!(subscription = %name, revision = broken, %fault, "policy quarantined");
+        tracing::warn!(subscription = %name, revision = broken, fault = fault.kind(), "policy quarantined");
         Ok(())
     }
 

@@ -240,7 +240,7 @@ impl Engine {
             let stats = &mut shadow.stats;
             if let Err(Fault::NotLoaded(why)) = &evaluation.result {
                 // It never answered.
-                tracing::warn!(subscription = %subscription.row.name, %why, "a shadow is not loaded");
+                tracing::warn!(subscription = %subscription.row.name, why = why.as_str(), "a shadow is not loaded");
                 stats.dropped += 1;
                 continue;
             }

@@ -44,8 +44,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Request;
-use axum::http::{HeaderValue, header};
+use axum::extract::{MatchedPath, Request};
+use axum::http::{HeaderValue, Method, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post, put};
@@ -171,15 +171,46 @@ fn readable(request: Request) -> Request {
     }
 }
 
+/// What the log may tell of a request: nothing that a client chose.
+struct Asked {
+    method: Method,
+    /// As the list of routes has it, without names; none where there is no such route.
+    route: Option<MatchedPath>,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        let route = request.extensions().get::<MatchedPath>().cloned();
+        Self { method: request.method().clone(), route }
+    }
+
+    fn was_refused(&self, request_id: &str, code: ErrorCode) {
+        // Any other may be any word.
+        let known = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
+        let method = if known.contains(&self.method) { self.method.as_str() } else { "" };
+        let route = self.route.as_ref().map_or("", MatchedPath::as_str);
+        tracing::debug!(
+            request_id,
+            method,
+            route,
+            status = code.status().as_u16(),
+            code = code.as_str(),
+            "refused"
+        );
+    }
+}
+
 /// Gives every answer a request id, and a problem its body.
 async fn finish(request: Request, next: Next) -> Response {
     static REQUESTS: AtomicU64 = AtomicU64::new(1);
     let id = format!("{:08x}-{:x}", std::process::id(), REQUESTS.fetch_add(1, Ordering::Relaxed));
+    let asked = Asked::of(&request);
     let mut response = next.run(readable(request)).await;
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         if problem.code == ErrorCode::Internal {
-            tracing::error!(request_id = %id, detail = %problem.detail, "internal error");
+            tracing::error!(request_id = %id, detail = problem.detail.as_str(), "internal error");
         }
+        asked.was_refused(&id, problem.code);
         let body = problem.body(&id);
         response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
         *response.body_mut() = Body::from(body);
@@ -188,6 +219,7 @@ async fn finish(request: Request, next: Next) -> Response {
     {
         // An extractor of the framework said no: it speaks like the rest of the API.
         let problem = Problem::new(ErrorCode::InvalidQuery, "the path or query of the request is malformed");
+        asked.was_refused(&id, problem.code);
         let body = problem.body(&id);
         response = problem.into_response();
         *response.body_mut() = Body::from(body);

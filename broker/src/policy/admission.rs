@@ -62,7 +62,7 @@ impl Sandbox {
         let code = self.cache()?.get(digest)?;
         let program = self.assemble(digest, size, &code);
         program
-            .inspect_err(|refusal| tracing::warn!(%digest, %refusal, "a compiled policy is of no use"))
+            .inspect_err(|refusal| tracing::warn!(%digest, refusal = refusal.to_string(), "a compiled policy is of no use"))
             .ok()
     }
 

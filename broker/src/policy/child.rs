@@ -125,7 +125,11 @@ impl Children {
             let status = end(&mut child);
             let Conversation { answer, last_words } = talked?;
             answer.unwrap_or_else(|| {
-                tracing::warn!(?status, %last_words, "the compiler of a policy broke off");
+                tracing::warn!(
+                    ?status,
+                    last_words = last_words.as_str(),
+                    "the compiler of a policy broke off"
+                );
                 Err(cause_of(status.ok()))
             })
         })

@@ -63,7 +63,7 @@ impl Loaded {
         if let Some(module) = fetch()
             && let Err(refusal) = self.get(digest, Some(module))
         {
-            tracing::warn!(%digest, %refusal, "a policy cannot be made ready");
+            tracing::warn!(%digest, refusal = refusal.to_string(), "a policy cannot be made ready");
         }
     }
 

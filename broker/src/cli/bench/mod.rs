@@ -68,6 +68,7 @@ impl Broker {
             .args(["serve", "--no-auth", "--listen", "127.0.0.1:0", "--durability", &arguments.durability])
             .arg("--data-dir")
             .arg(folder.path())
+            .env_remove("BROKER_CONFIG")
             .env("BROKER_LOG", "warn")
             .stdout(Stdio::piped())
             .spawn()?;

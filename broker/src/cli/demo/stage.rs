@@ -28,6 +28,8 @@ impl Stage {
         let folder = tempfile::Builder::new().prefix("reprise-demo-").tempdir()?;
         let mut command = Command::new(env::current_exe()?);
         command.args(["serve", "--listen", "127.0.0.1:0", "--no-auth", "--data-dir"]).arg(folder.path());
+        // Settings of another broker are not meant for this one.
+        command.env_remove("BROKER_CONFIG");
         if env::var_os("BROKER_LOG").is_none() {
             command.env("BROKER_LOG", "warn");
         }
