@@ -1,5 +1,8 @@
 //! Limits, dead letters, replays.
 
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use crate::support::{Broker, Socket, wait_for};
@@ -124,4 +127,77 @@ fn s37_a_replay_starts_again_and_remembers() {
             assert_eq!(broker.post(&path, &Value::Null).expect(200)["replays"], replays + 1);
         }
     }
+}
+
+/// A replay of 10,000 that is stopped half way, killed, started again and killed again: each message is in one place at any
+/// time and comes back once; what died after the plan is left alone; and it is no faster than it may be.
+#[test]
+fn s40_a_bulk_replay_is_resumed() {
+    const MANY: u64 = 10_000;
+    const RATE: u64 = 4_000;
+    let mut broker = broker(json!({ "retry": attempts(1), "max_in_flight": 20_000, "lease": "1h" }));
+    let mut published = BTreeSet::new();
+    for _ in 0..MANY / 1_000 {
+        let batch = json!({ "messages": vec![json!({ "payload": "x" }); 1_000] });
+        let answer = broker.post("/v1/topics/t/messages", &batch).expect(201);
+        let items = answer["items"].as_array().expect("items").iter();
+        published.extend(items.map(|item| item["id"].as_str().expect("an id").to_owned()));
+        fail_all(&broker, 1_000);
+    }
+    let counts = |broker: &Broker| {
+        let shown = broker.subscription("s");
+        (shown["dead_letters"].as_u64().expect("a count"), shown["backlog"].as_u64().expect("a count"))
+    };
+    assert_eq!(counts(&broker), (MANY, 0));
+    let plan =
+        json!({ "action": "replay", "filter": { "subscription": "s", "class": "timeout" }, "rate": RATE });
+    let planned = broker.post("/v1/dead-letters/jobs", &plan).expect(201);
+    assert_eq!((&planned["found"], &planned["state"]), (&json!(MANY), &json!("planned")));
+    let job = format!("/v1/dead-letters/jobs/{}", planned["id"].as_str().expect("an id"));
+    let done = |broker: &Broker| broker.get(&job).expect(200)["done"].as_u64().expect("a count");
+
+    let started = Instant::now();
+    broker.post(&format!("{job}/start"), &json!({})).expect(200);
+    wait_for("some of it", || Some(()).filter(|()| done(&broker) >= MANY / 3));
+    let aborted = broker.post(&format!("{job}/abort"), &json!({})).expect(200);
+    let half = aborted["done"].as_u64().expect("a count");
+    let most = RATE * (started.elapsed().as_secs() + 2);
+    assert!(half < MANY && half <= most, "{half} after {:?}", started.elapsed());
+    broker.kill_and_start_again();
+    assert_eq!((done(&broker), counts(&broker)), (half, (MANY - half, half)), "it stands as it stood");
+    // Others die meanwhile: of the same kind, and none of its business.
+    let late: Vec<_> = (0..3).map(|_| broker.publish("t", &json!("late"))).collect();
+    let mut held = Vec::new();
+    while let Some(more) = Some(broker.pull("s", 1_000, Duration::ZERO)).filter(|it| !it.is_empty()) {
+        held.extend(more);
+    }
+    for delivery in held.iter().filter(|delivery| late.contains(&delivery.id().to_owned())) {
+        broker.nack("s", &delivery.receipt, "timeout");
+    }
+    assert_eq!(counts(&broker), (MANY - half + 3, half));
+
+    broker.post(&format!("{job}/start"), &json!({})).expect(200);
+    wait_for("more of it", || Some(()).filter(|()| done(&broker) > half));
+    broker.kill_and_start_again();
+    let ended = wait_for("the rest of it, by itself", || {
+        Some(broker.get(&job).expect(200)).filter(|shown| shown["state"] == "done")
+    });
+    assert_eq!((&ended["done"], &ended["skipped"]), (&json!(MANY), &json!(0)));
+    assert_eq!(counts(&broker), (3, MANY));
+    let dead = broker.dead_letters("s");
+    assert!(dead.iter().all(|letter| late.iter().any(|id| letter["message_id"] == **id)), "{dead:?}");
+    let mut came: Vec<_> = held.iter().map(|it| it.id().to_owned()).filter(|id| !late.contains(id)).collect();
+    while let Some(more) = Some(broker.pull("s", 1_000, Duration::ZERO)).filter(|it| !it.is_empty()) {
+        assert!(more.iter().all(|delivery| (delivery.attempt, delivery.failures) == (1, 0)));
+        came.extend(more.iter().map(|it| it.id().to_owned()));
+    }
+    assert_eq!(came.len() as u64, MANY, "none comes twice");
+    assert_eq!(came.into_iter().collect::<BTreeSet<_>>(), published);
+}
+
+fn fail_all(broker: &Broker, count: usize) {
+    let held = broker.pull("s", count, Duration::ZERO);
+    assert_eq!(held.len(), count);
+    let items: Vec<_> = held.iter().map(|it| json!({ "receipt": it.receipt, "class": "timeout" })).collect();
+    broker.post("/v1/subscriptions/s/nack", &json!({ "items": items })).expect(200);
 }
