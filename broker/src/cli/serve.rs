@@ -3,12 +3,14 @@
 use std::env;
 use std::error::Error;
 use std::fs::{self, OpenOptions};
+use std::future::poll_fn;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::task::Poll;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -30,6 +32,10 @@ pub(super) static STANDARD: &[u8] = include_bytes!(env!("STANDARD_POLICY"));
 
 /// Threads that run policies unless the command line says otherwise.
 const EVALUATORS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
+/// How long a stream may go without a sign of its client unless the command line says otherwise.
+const STREAM_IDLE: Duration = Duration::from_secs(60);
+/// Bytes on the disk that are left free unless the command line says otherwise.
+const MIN_FREE_DISK: u64 = 256 << 20;
 /// How often the server looks whether storage has failed.
 const PULSE: Duration = Duration::from_millis(200);
 /// The file in the data folder that holds the operator's token.
@@ -67,6 +73,23 @@ pub(super) struct Arguments {
     min_free_disk: u64,
 }
 
+impl Arguments {
+    /// A broker that lets everyone in, with the defaults of everything else.
+    pub(super) fn open(data_dir: PathBuf, listen: SocketAddr) -> Self {
+        Self {
+            data_dir,
+            listen,
+            no_auth: true,
+            durability: GivenDurability::Fsync,
+            policy_threads: EVALUATORS,
+            stream_idle: STREAM_IDLE,
+            realm_max_messages: None,
+            realm_max_bytes: None,
+            min_free_disk: MIN_FREE_DISK,
+        }
+    }
+}
+
 fn stream_idle(given: &str) -> Result<Duration, String> {
     let idle = humantime::parse_duration(given).map_err(|error| error.to_string())?;
     if (MIN_STREAM_IDLE..=MAX_STREAM_IDLE).contains(&idle) {
@@ -82,7 +105,22 @@ enum GivenDurability {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
-    let filter = EnvFilter::try_from_env("BROKER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    serve(arguments, "info", &[SignalKind::terminate(), SignalKind::interrupt()], |_| Ok(()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Serves until one of the signals in `ends`. What is logged unless the environment says otherwise is `log`; `ready` is
+/// called once it is said where the broker listens.
+///
+/// # Errors
+/// If it cannot start, or storage fails.
+pub(super) fn serve(
+    arguments: &Arguments,
+    log: &str,
+    ends: &[SignalKind],
+    ready: impl FnOnce(SocketAddr) -> io::Result<()>,
+) -> Result<(), Box<dyn Error>> {
+    let filter = EnvFilter::try_from_env("BROKER_LOG").unwrap_or_else(|_| EnvFilter::new(log));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr)
@@ -113,14 +151,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         if arguments.no_auth { Access::Open } else { Access::Token(operator_token(&arguments.data_dir)?) };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let app = App::new(broker.clone(), access).with_stream_idle(arguments.stream_idle);
-    runtime.block_on(serve(arguments.listen, app, &broker, &dispatcher))?;
+    runtime.block_on(listen(arguments.listen, app, &broker, &dispatcher, ends, ready))?;
     broker.stop();
     drop(runtime);
     // Before the handle goes: policies that are being loaded may wait for the dispatcher, and ending waits for them.
     dispatcher.join()?;
     drop(broker);
     tracing::info!("stopped; everything is on disk");
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Takes as many open files as the system allows: each connection is one, and so is each policy that is ready, whose
@@ -139,17 +177,27 @@ fn this_executable() -> io::Result<PathBuf> {
     Ok(if cfg!(target_os = "linux") { PathBuf::from("/proc/self/exe") } else { name })
 }
 
-async fn serve(listen: SocketAddr, app: App, broker: &Broker, dispatcher: &Dispatcher) -> io::Result<()> {
+async fn listen(
+    listen: SocketAddr,
+    app: App,
+    broker: &Broker,
+    dispatcher: &Dispatcher,
+    ends: &[SignalKind],
+    ready: impl FnOnce(SocketAddr) -> io::Result<()>,
+) -> io::Result<()> {
     let refused =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {listen}: {error}"));
     let server = Server::bind(listen).await.map_err(refused)?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut ends = ends.iter().map(|kind| signal(*kind)).collect::<io::Result<Vec<_>>>()?;
     announce(server.address()?)?;
+    ready(server.address()?)?;
+    let told = poll_fn(move |cx| {
+        let any = ends.iter_mut().any(|end| end.poll_recv(cx).is_ready());
+        if any { Poll::Ready(()) } else { Poll::Pending }
+    });
     let stop = async {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            () = told => {}
             () = storage_failed(dispatcher) => {}
         }
     };
