@@ -1,5 +1,6 @@
 //! `broker context`: a file of the user's alone, which flags and environment go before.
 
+use std::fs::File;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use serde_json::json;
 
 use crate::run::{Ran, command, json_lines, text};
 use crate::snapshot;
-use crate::support::{Broker, Launch};
+use crate::support::{Broker, Launch, wait_for};
 
 /// A home of its own.
 struct Home(tempfile::TempDir);
@@ -136,7 +137,7 @@ fn what_is_wrong_is_told() {
     assert!(home.run(&["topic", "list", "--url", "http://127.0.0.1:1"]).failed(1).contains("no answer"));
 }
 
-/// A link to a file elsewhere stays a link, and many that add at once lose nothing.
+/// A link to a file elsewhere stays a link, and who changes it waits for whoever does so already.
 #[test]
 fn the_file_is_changed_as_a_whole() {
     let home = Home::new();
@@ -145,21 +146,21 @@ fn the_file_is_changed_as_a_whole() {
     std::fs::write(&file, "{\"contexts\":{}}").expect("it can be written");
     std::fs::create_dir(home.0.path().join("reprise")).expect("a folder");
     symlink(&file, home.file()).expect("a link");
-    let names: Vec<_> = (0..8).map(|number| format!("c{number}")).collect();
-    let mut adding: Vec<_> = names
-        .iter()
-        .map(|name| {
-            let mut add = command(&["context", "add", name, "--url", "http://127.0.0.1:1"]);
-            add.env("XDG_CONFIG_HOME", home.0.path()).spawn().expect("it runs")
-        })
-        .collect();
-    for child in &mut adding {
-        assert!(child.wait().expect("it ends").success());
-    }
+    let folder = File::open(elsewhere.path()).expect("a folder");
+    folder.lock().expect("nobody else has it");
+    let mut add = command(&["context", "add", "second", "--url", "http://127.0.0.1:1"]);
+    let mut adding = add.env("XDG_CONFIG_HOME", home.0.path()).spawn().expect("it runs");
+    // As the system writes of who waits.
+    let waits = format!(" {} ", adding.id());
+    wait_for("it waits for its turn", || {
+        let locks = std::fs::read_to_string("/proc/locks").expect("this is Linux");
+        locks.lines().any(|line| line.contains("->") && line.contains(&waits)).then_some(())
+    });
+    let first = "{\"current\":\"first\",\"contexts\":{\"first\":{\"url\":\"http://127.0.0.1:2\"}}}";
+    std::fs::write(&file, first).expect("it can be written");
+    folder.unlock().expect("it was locked");
+    assert!(adding.wait().expect("it ends").success());
     assert!(home.file().is_symlink());
     let listed = json_lines(&home.run(&["context", "list", "--output", "jsonl"]).good());
-    assert_eq!(
-        listed.iter().map(|context| &context["name"]).collect::<Vec<_>>(),
-        names.iter().collect::<Vec<_>>()
-    );
+    assert_eq!([&listed[0]["name"], &listed[1]["name"]], ["first", "second"], "nothing is lost");
 }
