@@ -16,7 +16,8 @@ fn explained(broker: &Broker, id: &str) -> Vec<String> {
     rest.lines().map(|line| line.strip_prefix("  ").unwrap_or_else(|| panic!("{told}")).to_owned()).collect()
 }
 
-fn without_times(text: &str) -> String {
+/// With `TIME` for each moment.
+pub(crate) fn without_times(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
     while let Some(at) = rest.find("20") {

@@ -119,7 +119,7 @@ fn each_failure_has_its_words_and_its_code() {
         (
             vec!["message", "explain", "--output", "xml", "m000000010000000000000001"],
             2,
-            "[possible values: table, json]",
+            "[possible values: table, json, jsonl]",
         ),
     ] {
         let Ran { code: left, stdout, stderr } = at(&broker, &arguments);

@@ -1,5 +1,6 @@
 //! A command as a process of its own.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -17,7 +18,16 @@ pub(crate) struct Ran {
 
 impl Ran {
     pub(crate) fn of(command: &mut Command) -> Self {
-        let output = command.stdin(Stdio::null()).output().expect("the command runs");
+        Self::fed(command, b"")
+    }
+
+    /// With this on its standard input.
+    pub(crate) fn fed(command: &mut Command, input: &[u8]) -> Self {
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = piped.spawn().expect("the command runs");
+        // One that looks at none of it closes the pipe.
+        _ = child.stdin.take().expect("it is piped").write_all(input);
+        let output = child.wait_with_output().expect("it ends");
         let text = |bytes| String::from_utf8(bytes).expect("it writes text");
         Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
@@ -50,6 +60,8 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("BROKER_")) {
         command.env_remove(name);
     }
+    // The contexts of whoever runs the tests are none of theirs.
+    command.env("XDG_CONFIG_HOME", Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-configuration"));
     command.args(arguments);
     command
 }
@@ -62,6 +74,31 @@ pub(crate) fn run(arguments: &[&str]) -> Ran {
 /// Runs it against a broker.
 pub(crate) fn at(broker: &Client, arguments: &[&str]) -> Ran {
     Ran::of(command(arguments).env("BROKER_URL", format!("http://{}", broker.address())))
+}
+
+/// The same with this on its standard input.
+pub(crate) fn fed(broker: &Client, arguments: &[&str], input: &[u8]) -> Ran {
+    let url = format!("http://{}", broker.address());
+    Ran::fed(command(arguments).env("BROKER_URL", url), input)
+}
+
+/// A command line on a terminal: what it writes there, both outputs together. Its exit code is that of the command.
+pub(crate) fn on_terminal(line: &str, broker: &Client) -> Command {
+    let mut terminal = Command::new("script");
+    terminal.args(["--quiet", "--return", "--command", line, "/dev/null"]);
+    terminal
+        .env("BROKER_URL", format!("http://{}", broker.address()))
+        .env("TERM", "xterm")
+        .env_remove("NO_COLOR");
+    terminal
+}
+
+/// The lines of a JSON-lines output.
+#[track_caller]
+pub(crate) fn json_lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
 }
 
 /// A module in a file of its own, gone when dropped.

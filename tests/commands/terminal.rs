@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::run::{File, Ran, at, run};
+use crate::run::{File, Ran, at, command, run};
 use crate::support::guests::{self, Guest};
 use crate::support::{Broker, wait_for};
 
@@ -100,5 +100,66 @@ fn nothing_that_a_policy_complains_steers_the_terminal() {
         let complaint = harmless(&ran).stderr.clone();
         assert!(complaint.contains("the policy refuses these params: \u{fffd}\u{fffd}"), "{complaint}");
         ran.failed(1);
+    }
+}
+
+/// Keys, attributes, payloads, reasons and details come from anywhere, and so do the names in a file of contexts.
+#[test]
+fn nothing_in_a_message_steers_the_terminal() {
+    let broker = Broker::start();
+    let classes = json!({ "bad": { "action": "dead_letter", "reason": EVIL } });
+    broker.topic_and_subscription(json!({ "filter": "not exists x", "retry": { "classes": classes } }));
+    let message = |payload: serde_json::Value| {
+        let mut message = payload;
+        message["key"] = json!(EVIL);
+        message["attributes"] = json!({ "evil": EVIL });
+        broker.publish_with("t", message);
+    };
+    let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, EVIL);
+    message(json!({ "payload": { EVIL: EVIL } }));
+    message(json!({ "payload_base64": text, "content_type": "text/plain" }));
+    message(json!({ "payload": "\u{9b}2J" }));
+    for _ in 0..2 {
+        broker.nack_with(
+            "s",
+            &broker.next("s").receipt,
+            json!({ "class": "bad", "code": EVIL, "detail": EVIL }),
+        );
+    }
+    let letter = broker.dead_letters("s")[0]["id"].as_str().expect("an id").to_owned();
+    broker.post("/v1/subscriptions/s/pause", &json!({ "reason": EVIL })).expect(200);
+    for format in ["table", "json", "jsonl"] {
+        for arguments in [
+            vec!["topic", "browse", "t"],
+            vec!["subscription", "peek", "s"],
+            vec!["subscription", "show", "s"],
+            vec!["subscription", "list"],
+            vec!["dead-letter", "list"],
+            vec!["dead-letter", "show", &letter],
+            vec!["top", "--once", "--interval", "100ms"],
+        ] {
+            let ran = at(&broker, &[arguments.clone(), vec!["--output", format]].concat());
+            let shown = harmless(&ran).stdout.clone();
+            assert!(shown.contains(['\u{fffd}', '\\']), "{arguments:?} shows it: {shown}");
+            ran.good();
+        }
+        let pulled = at(&broker, &["pull", "s", "--output", format]);
+        assert!(harmless(&pulled).stderr.contains("is paused by"), "{}", pulled.stderr);
+    }
+    broker.post("/v1/subscriptions/s/resume", &json!({})).expect(200);
+    harmless(&at(&broker, &["pull", "s"])).stdout.contains('\u{fffd}').then_some(()).expect("it is shown");
+    harmless(&at(&broker, &["ack", "s", EVIL]));
+    harmless(&at(&broker, &["publish", "t", "1", "--attribute", &format!("{EVIL}=1")]));
+
+    let home = tempfile::tempdir().expect("a temporary folder");
+    std::fs::create_dir(home.path().join("reprise")).expect("a folder");
+    let contexts =
+        json!({ "current": EVIL, "contexts": { EVIL: { "url": EVIL, "realm": EVIL, "token_file": EVIL } } });
+    std::fs::write(home.path().join("reprise/contexts.json"), contexts.to_string())
+        .expect("it can be written");
+    for arguments in
+        [&["context", "list"][..], &["context", "show"], &["topic", "list"], &["context", "use", "\u{1b}"]]
+    {
+        harmless(&Ran::of(command(arguments).env("XDG_CONFIG_HOME", home.path())));
     }
 }

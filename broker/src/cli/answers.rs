@@ -30,6 +30,8 @@ pub(super) struct PublishedItem {
 pub(super) struct ItemError {
     pub(super) code: String,
     pub(super) detail: String,
+    #[serde(default)]
+    pub(super) retryable: bool,
 }
 
 /// A policy that was taken.

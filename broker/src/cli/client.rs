@@ -3,6 +3,7 @@
 use std::io::BufReader;
 use std::time::Duration;
 
+use reqwest::StatusCode;
 use reqwest::blocking::{Client as Http, RequestBuilder, Response};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use serde::de::DeserializeOwned;
@@ -10,9 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use super::answers::List;
 use super::output::{escaped, plain};
+use crate::domain::limits::MAX_PAGE;
 
 /// Longer than any answer takes: a pull waits at most a minute.
 const TIMEOUT: Duration = Duration::from_secs(90);
+/// For what takes as long as it takes.
+const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+/// After how long a connection without a word is asked whether the other side is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// Why a broker did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +41,8 @@ pub(super) enum ClientError {
         code: String,
         /// Its words.
         detail: String,
+        /// What to make of it.
+        refusal: Refusal,
     },
     /// The answer is not one of a broker of this version.
     #[error("the answer to {path} is not understood: {source}")]
@@ -46,10 +54,27 @@ pub(super) enum ClientError {
     },
 }
 
+/// What a refusal means for whoever asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    /// What was named is not there.
+    NotFound,
+    /// The same request will be refused again.
+    Final,
+    /// It may go well another time, or what answered is no broker.
+    ForNow,
+}
+
 #[derive(Deserialize)]
 struct Problem {
     code: String,
     detail: String,
+    #[serde(default = "for_now")]
+    retryable: bool,
+}
+
+const fn for_now() -> bool {
+    true
 }
 
 /// A connection to a broker. Cheap to clone.
@@ -82,7 +107,7 @@ impl Client {
             return Err(ClientError::NoUrl(url.to_owned()));
         }
         // A broker is a neighbour: a proxy meant for the wide world would only be in the way.
-        let http = Http::builder().no_proxy().timeout(TIMEOUT).build();
+        let http = Http::builder().no_proxy().timeout(TIMEOUT).tcp_keepalive(KEEP_ALIVE).build();
         let url = url.trim_end_matches('/').to_owned();
         match http {
             Ok(http) => Ok(Self { http, url, token: token.map(str::to_owned), realm: None }),
@@ -139,6 +164,50 @@ impl Client {
         self.send(path, with(module, self.http.put(self.at(path))))
     }
 
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) fn patch<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        self.send(path, self.http.patch(self.at(path)).json(body))
+    }
+
+    /// Publishes a batch, whose items are answered one by one, also where none was taken.
+    ///
+    /// # Errors
+    /// [`ClientError`] if the batch was refused as a whole.
+    pub(super) fn publish<T: DeserializeOwned>(
+        &self,
+        topic: &str,
+        batch: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let path = format!("/v1/topics/{topic}/messages");
+        let answer = self.asked(self.http.post(self.at(&path)).json(batch))?;
+        let status = answer.status();
+        let body = answer.bytes().map_err(|source| self.unreachable(source))?;
+        let published = serde_json::from_slice(&body);
+        if status.is_success() {
+            published.map_err(|source| ClientError::Garbled { path, source })
+        } else {
+            published.map_err(|_| refused(status, &body))
+        }
+    }
+
+    /// Events of the realm as they come, behind the one with this id.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) fn events(&self, last: Option<&str>) -> Result<Lines, ClientError> {
+        let request = self.http.get(self.at("/v1/events")).timeout(LONG);
+        let request = match last {
+            Some(id) => request.header("Last-Event-ID", id),
+            None => request,
+        };
+        Ok(BufReader::new(self.answer(request)?))
+    }
+
     /// An answer that comes line by line.
     ///
     /// # Errors
@@ -157,8 +226,7 @@ impl Client {
 
     fn lines(&self, request: RequestBuilder) -> Result<Lines, ClientError> {
         // It takes as long as it takes.
-        let request =
-            request.header(ACCEPT, "application/x-ndjson").timeout(Duration::from_secs(24 * 60 * 60));
+        let request = request.header(ACCEPT, "application/x-ndjson").timeout(LONG);
         Ok(BufReader::new(self.answer(request)?))
     }
 
@@ -176,6 +244,30 @@ impl Client {
         Ok(items)
     }
 
+    /// The first items of a list, and whether there are more; `path` has no query or one that ends with `&`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub(super) fn first<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        most: usize,
+    ) -> Result<(Vec<T>, bool), ClientError> {
+        let start = if path.contains('?') { path.to_owned() } else { format!("{path}?") };
+        let mut items = Vec::new();
+        let mut behind = String::new();
+        loop {
+            let limit = (most - items.len()).min(MAX_PAGE);
+            let mut page: List<T> = self.get(&format!("{start}limit={limit}{behind}"))?;
+            items.append(&mut page.items);
+            match page.next {
+                None => return Ok((items, false)),
+                Some(_) if items.len() >= most => return Ok((items, true)),
+                Some(cursor) => behind = format!("&cursor={cursor}"),
+            }
+        }
+    }
+
     fn at(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
@@ -187,6 +279,17 @@ impl Client {
 
     /// The answer, if it is a good one.
     fn answer(&self, request: RequestBuilder) -> Result<Response, ClientError> {
+        let answer = self.asked(request)?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let body = answer.bytes().map_err(|source| self.unreachable(source))?;
+        Err(refused(status, &body))
+    }
+
+    /// The answer, whatever it is.
+    fn asked(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let request = match &self.token {
             Some(token) => request.bearer_auth(token),
             None => request,
@@ -195,23 +298,26 @@ impl Client {
             Some(realm) => request.header("Broker-Realm", realm),
             None => request,
         };
-        let answer = request.send().map_err(|source| self.unreachable(source))?;
-        let status = answer.status();
-        if status.is_success() {
-            return Ok(answer);
-        }
-        let body = answer.bytes().map_err(|source| self.unreachable(source))?;
-        let problem = serde_json::from_slice(&body);
-        let Problem { code, detail } = problem.unwrap_or_else(|_| Problem {
-            code: status.to_string(),
-            detail: "it is not a broker".to_owned(),
-        });
-        Err(ClientError::Refused { code, detail: plain(&detail) })
+        request.send().map_err(|source| self.unreachable(source))
     }
 
     fn unreachable(&self, source: reqwest::Error) -> ClientError {
-        ClientError::Unreachable { url: self.url.clone(), source }
+        ClientError::Unreachable { url: plain(&self.url), source }
     }
+}
+
+fn refused(status: StatusCode, body: &[u8]) -> ClientError {
+    let problem = serde_json::from_slice(body).unwrap_or_else(|_| Problem {
+        code: status.to_string(),
+        detail: "it is not a broker".to_owned(),
+        retryable: true,
+    });
+    let refusal = match problem.retryable {
+        true => Refusal::ForNow,
+        false if status == StatusCode::NOT_FOUND => Refusal::NotFound,
+        false => Refusal::Final,
+    };
+    ClientError::Refused { code: plain(&problem.code), detail: plain(&problem.detail), refusal }
 }
 
 fn with(module: Module, request: RequestBuilder) -> RequestBuilder {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::connection::{Connection, Format, json, lines};
+use super::connection::{Connection, Format, lines};
 use super::policy::{decision, text};
 use crate::domain::id::MessageId;
 use crate::domain::limits::MAX_HISTORY;
@@ -35,8 +35,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let Command::Explain { id } = &arguments.command;
     let client = arguments.connection.open()?;
     let message: Value = client.get(&format!("/v1/messages/{id}"))?;
-    if arguments.output == Format::Json {
-        json(&message)?;
+    if arguments.output != Format::Table {
+        arguments.output.write(&message)?;
         return Ok(ExitCode::SUCCESS);
     }
     lines([format!(
@@ -83,7 +83,7 @@ fn earlier(timeline: &Value) -> Option<String> {
         .then(|| format!("It was delivered {all} times. The last {shown} bad endings were:"))
 }
 
-fn attempt(past: &Value) -> String {
+pub(super) fn attempt(past: &Value) -> String {
     let number = past["attempt"].as_u64().unwrap_or(0);
     let life = match past["replay"].as_u64() {
         None | Some(0) => String::new(),

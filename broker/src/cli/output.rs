@@ -7,6 +7,8 @@ use std::io::{self, IsTerminal as _, Write as _};
 /// How a text is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Tone {
+    /// As it is.
+    Plain,
     /// A heading.
     Strong,
     /// It went well.
@@ -22,6 +24,7 @@ pub(super) enum Tone {
 impl Tone {
     const fn code(self) -> &'static str {
         match self {
+            Self::Plain => "",
             Self::Strong => "1",
             Self::Good => "32",
             Self::Waiting => "33",
@@ -42,10 +45,14 @@ pub(super) struct Output {
 impl Output {
     /// On the standard output of this process. `NO_COLOR` is respected (<https://no-color.org>).
     pub(super) fn new() -> Self {
-        let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        let terminal = io::stdout().is_terminal() && !dumb;
+        let terminal = is_terminal();
         let colourless = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self { terminal, colour: terminal && !colourless, status: String::new() }
+    }
+
+    /// Without colours.
+    pub(super) fn plain() -> Self {
+        Self { terminal: false, colour: false, status: String::new() }
     }
 
     /// Writes one line.
@@ -80,7 +87,63 @@ impl Output {
     /// The text in its colour, without control characters.
     pub(super) fn paint(&self, tone: Tone, text: &str) -> String {
         let text = plain(text);
-        if self.colour { format!("\x1b[{}m{text}\x1b[0m", tone.code()) } else { text }
+        if self.colour && tone != Tone::Plain && !text.is_empty() {
+            format!("\x1b[{}m{text}\x1b[0m", tone.code())
+        } else {
+            text
+        }
+    }
+}
+
+/// Whether standard output is a terminal that knows more than lines.
+fn is_terminal() -> bool {
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    io::stdout().is_terminal() && !dumb
+}
+
+/// A terminal that shows one picture after the other. What was there before is there again once it is dropped.
+#[derive(Debug)]
+pub(super) struct Screen(());
+
+impl Screen {
+    /// `None` if there is no terminal.
+    ///
+    /// # Errors
+    /// If nobody reads any more.
+    pub(super) fn open() -> io::Result<Option<Self>> {
+        if !is_terminal() {
+            return Ok(None);
+        }
+        let screen = Self(());
+        // The other screen, without a cursor and with lines that end where the screen does.
+        let mut out = io::stdout().lock();
+        write!(out, "\x1b[?1049h\x1b[?25l\x1b[?7l")?;
+        out.flush()?;
+        Ok(Some(screen))
+    }
+
+    /// Shows these lines, painted, and nothing else.
+    ///
+    /// # Errors
+    /// If nobody reads any more.
+    pub(super) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
+        let mut picture = "\x1b[H".to_owned();
+        for line in lines {
+            picture.push_str(line);
+            picture.push_str("\x1b[K\r\n");
+        }
+        picture.push_str("\x1b[J");
+        let mut out = io::stdout().lock();
+        out.write_all(picture.as_bytes())?;
+        out.flush()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let mut out = io::stdout().lock();
+        _ = write!(out, "\x1b[?7h\x1b[?25h\x1b[?1049l");
+        _ = out.flush();
     }
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::connection::{Connection, Format, json as write_json, lines};
+use super::connection::{Connection, Format, lines};
 use super::policy::text;
 use super::size::size;
 use super::table;
@@ -94,8 +94,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn show(data: &Value, realms: &[Value], output: Format) -> std::io::Result<()> {
-    if output == Format::Json {
-        return write_json(data);
+    if output != Format::Table {
+        return output.write(data);
     }
     let row = |realm: &Value| {
         let [name, created, topics, tokens, messages, bytes] =

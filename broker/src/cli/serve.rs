@@ -3,12 +3,14 @@
 use std::env;
 use std::error::Error;
 use std::fs::{self, OpenOptions};
+use std::future::poll_fn;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::task::Poll;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -37,7 +39,8 @@ const MIN_TOKEN_BYTES: usize = 32;
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     let settings = &arguments.settings;
     log(settings)?;
-    match (run_to_end(settings), settings.log_format) {
+    let ends = [SignalKind::terminate(), SignalKind::interrupt()];
+    match (serve(settings, &ends, |_| Ok(())), settings.log_format) {
         (Ok(()), _) => Ok(ExitCode::SUCCESS),
         (Err(error), LogFormat::Text) => Err(error),
         // Whoever reads the log reads objects, to the last line.
@@ -49,7 +52,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 /// From now on lines go to standard error.
-fn log(settings: &Settings) -> Result<(), Box<dyn Error>> {
+pub(super) fn log(settings: &Settings) -> Result<(), Box<dyn Error>> {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::try_new(&settings.log)?)
         .with_writer(io::stderr)
@@ -72,7 +75,15 @@ pub(super) fn check_access(settings: &Settings) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn run_to_end(settings: &Settings) -> Result<(), Box<dyn Error>> {
+/// Serves until one of the signals in `ends`; `ready` is called once it is said where the broker listens.
+///
+/// # Errors
+/// If it cannot start, or storage fails.
+pub(super) fn serve(
+    settings: &Settings,
+    ends: &[SignalKind],
+    ready: impl FnOnce(SocketAddr) -> io::Result<()>,
+) -> Result<(), Box<dyn Error>> {
     check_access(settings)?;
     allow_many_files();
     let options = Options {
@@ -95,7 +106,7 @@ fn run_to_end(settings: &Settings) -> Result<(), Box<dyn Error>> {
     let access = if settings.no_auth { Access::Open } else { Access::Token(operator_token(settings)?) };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let app = App::new(broker.clone(), access).with_stream_idle(settings.stream_idle);
-    runtime.block_on(serve(settings.listen, app, &broker, &dispatcher))?;
+    runtime.block_on(listen(settings.listen, app, &broker, &dispatcher, ends, ready))?;
     broker.stop();
     drop(runtime);
     // Before the handle goes: policies that are being loaded may wait for the dispatcher, and ending waits for them.
@@ -121,17 +132,27 @@ fn this_executable() -> io::Result<PathBuf> {
     Ok(if cfg!(target_os = "linux") { PathBuf::from("/proc/self/exe") } else { name })
 }
 
-async fn serve(listen: SocketAddr, app: App, broker: &Broker, dispatcher: &Dispatcher) -> io::Result<()> {
+async fn listen(
+    listen: SocketAddr,
+    app: App,
+    broker: &Broker,
+    dispatcher: &Dispatcher,
+    ends: &[SignalKind],
+    ready: impl FnOnce(SocketAddr) -> io::Result<()>,
+) -> io::Result<()> {
     let refused =
         |error: io::Error| io::Error::new(error.kind(), format!("cannot listen on {listen}: {error}"));
     let server = Server::bind(listen).await.map_err(refused)?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut ends = ends.iter().map(|kind| signal(*kind)).collect::<io::Result<Vec<_>>>()?;
     announce(server.address()?)?;
+    ready(server.address()?)?;
+    let told = poll_fn(move |cx| {
+        let any = ends.iter_mut().any(|end| end.poll_recv(cx).is_ready());
+        if any { Poll::Ready(()) } else { Poll::Pending }
+    });
     let stop = async {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            () = told => {}
             () = storage_failed(dispatcher) => {}
         }
     };

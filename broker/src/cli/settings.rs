@@ -3,13 +3,14 @@
 //! [`Settings`] is the one definition. Its fields are the keys of the file, and their texts here are its explanations,
 //! so they are written for whoever runs a broker. How a file becomes settings is in [`super::config`].
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::ArgAction;
+use clap::{ArgAction, Parser as _};
 use tracing_subscriber::EnvFilter;
 
 use super::size::size;
@@ -74,6 +75,35 @@ pub(super) struct Settings {
     /// How a line of the log is written.
     #[arg(long, env = "BROKER_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub(super) log_format: LogFormat,
+}
+
+/// What is needed beside the settings that have a default.
+#[derive(clap::Parser)]
+struct Defaults {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+impl Settings {
+    /// Of a broker that lets everyone in, and logs little unless the environment says otherwise.
+    ///
+    /// # Errors
+    /// What the environment says of others that cannot be.
+    pub(super) fn open(data_dir: PathBuf, listen: SocketAddr) -> Result<Self, clap::Error> {
+        let mut settings = Defaults::try_parse_from([
+            OsString::from("broker"),
+            "--data-dir".into(),
+            data_dir.into(),
+            "--listen".into(),
+            listen.to_string().into(),
+            "--no-auth=true".into(),
+        ])?
+        .settings;
+        if std::env::var_os("BROKER_LOG").is_none() {
+            "warn".clone_into(&mut settings.log);
+        }
+        Ok(settings)
+    }
 }
 
 /// What the explained file shows for a setting without a default.

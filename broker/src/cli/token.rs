@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 
-use super::connection::{Connection, Format, json as write_json, lines};
+use super::connection::{Connection, Format, lines};
 use super::policy::text;
 use super::realm::{Rate, rate};
 use super::table;
@@ -80,7 +80,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         Command::List => {
             let tokens: Vec<Value> = client.list("/v1/tokens?limit=1000")?;
             match output {
-                Format::Json => write_json(&tokens)?,
+                Format::Json | Format::Jsonl => output.write(&tokens)?,
                 Format::Table => lines(listed(&tokens))?,
             }
         }
@@ -94,8 +94,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn show_secret(token: &Value, output: Format) -> std::io::Result<()> {
-    if output == Format::Json {
-        return write_json(token);
+    if output != Format::Table {
+        return output.write(token);
     }
     let told = format!("{} {} for {}", text(&token["id"]), text(&token["name"]), all(&token["scopes"]));
     lines([told, text(&token["secret"]), "Keep the secret: it is not shown again.".to_owned()])

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use serde::{Deserialize, Serialize};
 
 use super::super::compile::{self, CompileError};
-use super::super::connection::{Format, json, lines};
+use super::super::connection::{Format, lines};
 use super::super::interrupt::Interrupt;
 use crate::policy::{Limits, pack};
 
@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &Arguments, output: Format) -> Result<ExitCode, Box
     let built = build(&arguments.path)?;
     let most = arguments.max_size;
     match output {
-        Format::Json => json(&built)?,
+        Format::Json | Format::Jsonl => output.write(&built)?,
         Format::Table => lines([format!(
             "{}  {} bytes of {most} ({} % of what cargo made)",
             built.path.display(),

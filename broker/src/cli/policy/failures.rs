@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 
-use super::super::connection::{Connection, Format, json, lines};
+use super::super::connection::{Connection, Format, lines};
 use super::super::table;
 use super::remote::{Subscription, decision, text};
 
@@ -48,8 +48,8 @@ pub(super) fn run(
     }
     let page: Value = client.get(&format!("{path}?limit={}", arguments.last))?;
     let items = &page["items"];
-    if output == Format::Json {
-        json(items)?;
+    if output != Format::Table {
+        output.write(items)?;
         return Ok(ExitCode::SUCCESS);
     }
     let row = |item: &Value| {

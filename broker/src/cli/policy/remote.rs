@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use serde_json::{Map, Value, json};
 
 use super::super::client::Module;
-use super::super::connection::{Connection, Format, json as write_json, lines};
+use super::super::connection::{Connection, Format, lines};
 use super::super::output::plain;
 use super::super::table;
 use super::{module, params};
@@ -125,7 +125,7 @@ pub(super) fn push(
     let module = Module { bytes: module(&arguments.policy)?, params };
     let pushed: Value = connection.open()?.put_module(&arguments.subscription.path(""), module)?;
     match output {
-        Format::Json => write_json(&pushed)?,
+        Format::Json | Format::Jsonl => output.write(&pushed)?,
         Format::Table => lines([format!(
             "revision {} decides on {}: {} {}, {} bytes, {}",
             text(&pushed["revision"]),
@@ -145,8 +145,8 @@ pub(super) fn revisions(
     output: Format,
 ) -> Result<ExitCode, Box<dyn Error>> {
     let items: Vec<Value> = connection.open()?.list(&arguments.path("/revisions?limit=100"))?;
-    if output == Format::Json {
-        write_json(&items)?;
+    if output != Format::Table {
+        output.write(&items)?;
         return Ok(ExitCode::SUCCESS);
     }
     let row = |item: &Value| {
@@ -185,7 +185,7 @@ pub(super) fn rollback(
     let body = json!({ "revision": arguments.revision });
     let now: Value = connection.open()?.post(&arguments.subscription.path("/rollback"), &body)?;
     match output {
-        Format::Json => write_json(&now)?,
+        Format::Json | Format::Jsonl => output.write(&now)?,
         Format::Table => lines([format!(
             "revision {} decides on {}: {} {}",
             text(&now["revision"]),
@@ -214,8 +214,8 @@ pub(super) fn shadow(
             return Ok(ExitCode::SUCCESS);
         }
     };
-    if output == Format::Json {
-        write_json(&shown)?;
+    if output != Format::Table {
+        output.write(&shown)?;
         return Ok(ExitCode::SUCCESS);
     }
     let agreement = match shown["agreement"].as_f64() {
@@ -253,7 +253,7 @@ pub(super) fn backtest(
     };
     let report = follow(answer)?;
     match output {
-        Format::Json => write_json(&report)?,
+        Format::Json | Format::Jsonl => output.write(&report)?,
         Format::Table => show_report(&report)?,
     }
     Ok(ExitCode::SUCCESS)

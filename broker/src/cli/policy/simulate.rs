@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::super::connection::{Connection, Format, json as write_json, lines};
+use super::super::connection::{Connection, Format, lines};
 use super::super::table;
 use super::remote::{decision, text};
 use super::{module, params};
@@ -53,7 +53,7 @@ pub(super) fn run(
         None => here(arguments)?,
     };
     match output {
-        Format::Json => write_json(&played)?,
+        Format::Json | Format::Jsonl => output.write(&played)?,
         Format::Table => show(&played)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -8,7 +8,7 @@ use reprise_policy::testing::fixtures;
 use serde::Serialize;
 
 use super::super::compile;
-use super::super::connection::{Format, json, lines};
+use super::super::connection::{Format, lines};
 use super::super::table;
 use super::build::build;
 use crate::lab::fixture::{Case, CaseError};
@@ -85,7 +85,7 @@ pub(super) fn run(arguments: &Arguments, output: Format) -> Result<ExitCode, Box
         fixtures: reports,
     };
     match output {
-        Format::Json => json(&report)?,
+        Format::Json | Format::Jsonl => output.write(&report)?,
         Format::Table => show(&report)?,
     }
     Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
