@@ -152,8 +152,11 @@ fn s40_a_bulk_replay_is_resumed() {
     let plan =
         json!({ "action": "replay", "filter": { "subscription": "s", "class": "timeout" }, "rate": RATE });
     let planned = broker.post("/v1/dead-letters/jobs", &plan).expect(201);
-    assert_eq!((&planned["found"], &planned["state"]), (&json!(MANY), &json!("planned")));
     let job = format!("/v1/dead-letters/jobs/{}", planned["id"].as_str().expect("an id"));
+    let planned = wait_for("them to be counted", || {
+        Some(broker.get(&job).expect(200)).filter(|shown| shown["state"] != "planning")
+    });
+    assert_eq!((&planned["found"], &planned["state"]), (&json!(MANY), &json!("planned")));
     let done = |broker: &Broker| broker.get(&job).expect(200)["done"].as_u64().expect("a count");
 
     let started = Instant::now();
