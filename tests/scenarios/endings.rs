@@ -134,7 +134,7 @@ fn s37_a_replay_starts_again_and_remembers() {
 #[test]
 fn s40_a_bulk_replay_is_resumed() {
     const MANY: u64 = 10_000;
-    const RATE: u64 = 4_000;
+    const RATE: u64 = 1_500;
     let mut broker = broker(json!({ "retry": attempts(1), "max_in_flight": 20_000, "lease": "1h" }));
     let mut published = BTreeSet::new();
     for _ in 0..MANY / 1_000 {
