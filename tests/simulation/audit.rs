@@ -192,7 +192,7 @@ impl World {
 pub(crate) fn dead_letters_of(name: &Name, limit: usize) -> DeadLetterQuery {
     let filter = DeadLetterFilter { subscription: Some(name.clone()), ..DeadLetterFilter::default() };
     let page = Page { after: None, limit };
-    DeadLetterQuery { filter, order: Order::Oldest, page, among: Patterns::all(), payloads: false }
+    DeadLetterQuery { filter, order: Order::Oldest, page, among: Patterns::all() }
 }
 
 /// What is tallied must be what is there.

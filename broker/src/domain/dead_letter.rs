@@ -1,5 +1,6 @@
 //! What dead letters can be looked for by.
 
+use super::access::Patterns;
 use super::delivery::PastAttempt;
 use super::failure::Cause;
 use super::id::{SubscriptionId, TopicId};
@@ -44,6 +45,14 @@ impl DeadLetterFilter {
     /// Whether it means all of them.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Whether all that it can find is of subscriptions that these allow.
+    pub fn is_within(&self, among: &Patterns) -> bool {
+        match &self.subscription {
+            Some(name) => among.allow(name),
+            None => among.allow_all(""),
+        }
     }
 }
 

@@ -20,6 +20,9 @@ const SUPPOSED: u64 = 1_000;
 /// Where a dead letter is among the others.
 pub type DeadPlace = (Timestamp, DeadLetterId);
 
+/// How many dead letters have each value of each facet.
+pub(super) type Tallies = BTreeMap<Facet, BTreeMap<Vec<u8>, u64>>;
+
 type TermHash = [u8; 16];
 
 /// Which one comes first.
@@ -206,8 +209,25 @@ impl Engine {
         Ok(true)
     }
 
-    /// How many have each value of a facet, of one subscription or of all; and whether these are all values.
-    pub(super) fn counts_of(
+    /// How many have each value of each facet, of one subscription or of all; how many there are; and whether these are all
+    /// values.
+    pub(super) fn tallies_of(
+        &self,
+        realm: RealmId,
+        subscription: Option<SubscriptionId>,
+    ) -> Result<(Tallies, u64, bool), StoreError> {
+        let (mut tallies, mut complete) = (Tallies::new(), true);
+        for facet in Facet::ALL {
+            let (values, whole) = self.counts_of(realm, subscription, facet)?;
+            complete &= whole;
+            tallies.insert(facet, values);
+        }
+        // Each is in one queue.
+        let total = tallies.get(&Facet::Queue).map_or(0, |queues| queues.values().sum());
+        Ok((tallies, total, complete))
+    }
+
+    fn counts_of(
         &self,
         realm: RealmId,
         subscription: Option<SubscriptionId>,
@@ -228,12 +248,8 @@ impl Engine {
     }
 
     /// What a search finds there, term by term.
-    pub(super) fn facets_of(
-        &self,
-        realm: RealmId,
-        places: &[DeadPlace],
-    ) -> Result<BTreeMap<Facet, BTreeMap<Vec<u8>, u64>>, StoreError> {
-        let mut counts: BTreeMap<Facet, BTreeMap<Vec<u8>, u64>> = BTreeMap::new();
+    pub(super) fn facets_of(&self, realm: RealmId, places: &[DeadPlace]) -> Result<Tallies, StoreError> {
+        let mut counts = Tallies::new();
         for (_, id) in places {
             let Some(row) = self.dead_letter(realm, *id)? else { continue };
             for (facet, value) in terms(*id, &row).values().filter_map(Term::facet) {

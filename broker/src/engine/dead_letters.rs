@@ -33,8 +33,6 @@ pub struct DeadLetterQuery {
     pub page: Page<DeadPlace>,
     /// Only those of subscriptions that these allow.
     pub among: Patterns,
-    /// With their payloads.
-    pub payloads: bool,
 }
 
 /// A page of dead letters. It can be short, even empty, and still have a next one: a search looks at a bounded number.
@@ -111,16 +109,15 @@ impl Engine {
         reply: Reply<DeadLetterList>,
     ) -> Result<(), StoreError> {
         self.apply()?;
-        let DeadLetterQuery { filter, order, page, among, payloads } = query;
+        let DeadLetterQuery { filter, order, page, among } = query;
         let search = or_refuse!(try self, reply, self.search(realm, &filter, among)?);
         let Matches { places, mut next } = self.matching(realm, &search, order, page.after, page.limit)?;
         let (mut items, mut bytes) = (Vec::with_capacity(places.len()), 0);
         for (found, (at, id)) in places.iter().enumerate() {
             let Some(mut row) = self.dead_letter(realm, *id)? else { continue };
             bytes += row.message.bytes();
-            if !payloads {
-                row.message.payload = bytes::Bytes::new();
-            }
+            // A list shows no payloads, and a page of them would be large.
+            row.message.payload = bytes::Bytes::new();
             items.extend(self.dead_letter_view(*id, row));
             if bytes > PAGE_BYTES && found + 1 < places.len() {
                 next = Some((*at, *id));
@@ -140,25 +137,16 @@ impl Engine {
         reply: Reply<DeadLetterFacets>,
     ) -> Result<(), StoreError> {
         self.apply()?;
-        let search = or_refuse!(try self, reply, self.search(realm, filter, among.clone())?);
-        let of = filter.subscription.as_ref().and_then(|name| self.subscription_id(realm, name).ok());
         let of_subscription =
             DeadLetterFilter { subscription: filter.subscription.clone(), ..Default::default() };
-        let is_tallied = *filter == of_subscription && (of.is_some() || among.allow_all(""));
-        let (mut counts, mut complete) = (BTreeMap::new(), true);
-        let mut total = 0;
-        if is_tallied {
-            for facet in Facet::ALL {
-                let (values, whole) = self.counts_of(realm, of, facet)?;
-                complete &= whole;
-                counts.insert(facet, values);
-            }
-            total = counts.get(&Facet::Queue).map_or(0, |queues: &BTreeMap<_, u64>| queues.values().sum());
+        let (counts, total, complete) = if *filter == of_subscription && filter.is_within(among) {
+            let of = filter.subscription.as_ref().map(|name| self.subscription_id(realm, name));
+            self.tallies_of(realm, or_refuse!(try self, reply, of.transpose()))?
         } else {
+            let search = or_refuse!(try self, reply, self.search(realm, filter, among.clone())?);
             let Matches { places, next } = self.matching(realm, &search, Order::Newest, None, COUNTED)?;
-            (counts, complete) = (self.facets_of(realm, &places)?, next.is_none());
-            total += places.len() as u64;
-        }
+            (self.facets_of(realm, &places)?, places.len() as u64, next.is_none())
+        };
         let facets = counts.into_iter().map(|(facet, values)| (facet, self.most(facet, values))).collect();
         self.answer(reply, Ok(DeadLetterFacets { total, complete, facets }));
         Ok(())
@@ -192,7 +180,8 @@ impl Engine {
         id: DeadLetterId,
         reply: Reply<DeadLetterView>,
     ) -> Result<(), StoreError> {
-        let found = self.read_dead_letter(realm, id)?;
+        self.apply()?;
+        let found = self.dead_letter(realm, id)?;
         let view = found.and_then(|row| self.dead_letter_view(id, row));
         self.answer(reply, view.ok_or(Refusal::DeadLetterNotFound));
         Ok(())
@@ -327,15 +316,6 @@ impl Engine {
         let passed = self.backlogs.get(&at.backlog).is_none_or(|it| at.sequence < it.row.next);
         let marked = || Ok(self.store.get(Keyspace::Settled, &at.key(realm))?.is_some());
         if died_in == at.backlog || passed { Ok(true) } else { marked() }
-    }
-
-    pub(super) fn read_dead_letter(
-        &mut self,
-        realm: RealmId,
-        id: DeadLetterId,
-    ) -> Result<Option<DeadLetterRow>, StoreError> {
-        self.apply()?;
-        self.dead_letter(realm, id)
     }
 
     /// `None` if its subscription is being deleted.

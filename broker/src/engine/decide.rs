@@ -323,8 +323,7 @@ impl Engine {
         let Some(backlog) = self.backlogs.get(&at.backlog).filter(|it| it.row.dead > 0) else {
             return Ok(None);
         };
-        let key = key::dead_letter(backlog.realm, backlog.dead_letter_id(at.sequence));
-        self.store.get(Keyspace::DeadLetters, &key)?.map(DeadLetterRow::decode).transpose()
+        self.dead_letter(backlog.realm, backlog.dead_letter_id(at.sequence))
     }
 
     /// The message of a delivery: its own copy after a replay, else the topic's.

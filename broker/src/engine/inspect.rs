@@ -123,9 +123,7 @@ impl Engine {
         let view =
             |stands, delivery| DeliveryView { subscription: subscription.row.name.clone(), stands, delivery };
         let id = backlog.dead_letter_id(at.sequence);
-        let dead = key::dead_letter(backlog.realm, id);
-        let dead = self.store.get(Keyspace::DeadLetters, &dead)?.map(DeadLetterRow::decode).transpose()?;
-        if let Some(row) = dead.filter(|row| row.backlog == at.backlog) {
+        if let Some(row) = self.dead_letter(backlog.realm, id)?.filter(|row| row.backlog == at.backlog) {
             let DeadLetterRow { dead_at, queue, reason, delivery, message, .. } = row;
             let stands = Stands::DeadLettered { id, at: dead_at, queue, reason };
             return Ok(Some((view(stands, Some(delivery)), Some(message))));

@@ -41,7 +41,7 @@ pub struct JobView {
 }
 
 impl Job {
-    pub(super) const fn new(row: JobRow, now: Timestamp) -> Self {
+    const fn new(row: JobRow, now: Timestamp) -> Self {
         Self { bucket: Bucket::full(row.plan.rate, now), row }
     }
 }
@@ -72,10 +72,9 @@ impl Engine {
             started_at: None,
             ended_at: None,
         };
-        self.jobs.insert((realm, id), Job::new(row, self.now));
+        self.add_job(realm, id, row);
         self.step_job(realm, id)?;
-        let view = self.job_view(realm, id);
-        self.answer(reply, view);
+        self.get_job(realm, id, reply);
         Ok(())
     }
 
@@ -97,7 +96,8 @@ impl Engine {
     }
 
     pub(super) fn get_job(&mut self, realm: RealmId, id: JobId, reply: Reply<JobView>) {
-        let view = self.job_view(realm, id);
+        let job = self.jobs.get(&(realm, id)).ok_or(Refusal::JobNotFound);
+        let view = job.map(|job| JobView { id, row: job.row.clone() });
         self.answer(reply, view);
     }
 
@@ -113,11 +113,8 @@ impl Engine {
         if let Some(after) = page.after {
             end = Bound::Excluded((realm, after));
         }
-        let allowed = |job: &Job| match &job.row.plan.filter.subscription {
-            Some(name) => among.allow(name),
-            None => among.allow_all(""),
-        };
-        let mut found = self.jobs.range((start, end)).rev().filter(|(_, job)| allowed(job));
+        let jobs = self.jobs.range((start, end)).rev();
+        let mut found = jobs.filter(|(_, job)| job.row.plan.filter.is_within(among));
         let view = |((_, id), job): (&(RealmId, JobId), &Job)| JobView { id: *id, row: job.row.clone() };
         let items = found.by_ref().take(page.limit).map(view).collect();
         let more = found.next().is_some();
@@ -138,8 +135,7 @@ impl Engine {
             state => return self.answer(reply, Err(Refusal::JobState(state.as_str()))),
         }
         self.save_job(realm, id);
-        let view = self.job_view(realm, id);
-        self.answer(reply, view);
+        self.get_job(realm, id, reply);
     }
 
     /// Stops a job where it is.
@@ -152,24 +148,20 @@ impl Engine {
                     // It counted up to there, and did nothing.
                     job.row.progress.at = None;
                 }
-                job.row.state = JobState::Aborted;
-                job.row.ended_at = Some(self.now);
+                self.end_job(realm, id, JobState::Aborted);
             }
             state => return self.answer(reply, Err(Refusal::JobState(state.as_str()))),
         }
         self.save_job(realm, id);
-        let view = self.job_view(realm, id);
-        self.answer(reply, view);
+        self.get_job(realm, id, reply);
     }
 
     /// Lets the next job that has something to do take a step.
     pub(super) fn run_jobs(&mut self) -> Result<(), StoreError> {
-        let now = self.now;
-        let busy = |job: &Job| job.row.state.is_busy() && job.next_at(now) <= now;
-        let behind = (Bound::Excluded(self.last_job), Bound::Unbounded);
-        let mut jobs = self.jobs.range(behind).chain(self.jobs.range(..=self.last_job));
-        if let Some((job, _)) = jobs.find(|(_, job)| busy(job)) {
-            let (realm, id) = *job;
+        let behind = self.busy_jobs.range((Bound::Excluded(self.last_job), Bound::Unbounded));
+        let mut jobs = behind.chain(self.busy_jobs.range(..=self.last_job));
+        let next = jobs.find(|job| self.job_at(job).is_some_and(|at| at <= self.now)).copied();
+        if let Some((realm, id)) = next {
             self.last_job = (realm, id);
             self.apply()?;
             self.step_job(realm, id)?;
@@ -179,8 +171,26 @@ impl Engine {
 
     /// When a job has something to do.
     pub(super) fn jobs_at(&self) -> Option<Timestamp> {
-        let busy = self.jobs.values().filter(|job| job.row.state.is_busy());
-        busy.map(|job| job.next_at(self.now)).min()
+        self.busy_jobs.iter().filter_map(|job| self.job_at(job)).min()
+    }
+
+    fn job_at(&self, job: &(RealmId, JobId)) -> Option<Timestamp> {
+        self.jobs.get(job).map(|job| job.next_at(self.now))
+    }
+
+    /// Takes a job into memory.
+    pub(super) fn add_job(&mut self, realm: RealmId, id: JobId, row: JobRow) {
+        self.jobs.insert((realm, id), Job::new(row, self.now));
+        self.note_job(realm, id);
+    }
+
+    /// Nobody goes through jobs that have nothing to do.
+    fn note_job(&mut self, realm: RealmId, id: JobId) {
+        if self.jobs.get(&(realm, id)).is_some_and(|job| job.row.state.is_busy()) {
+            self.busy_jobs.insert((realm, id));
+        } else {
+            self.busy_jobs.remove(&(realm, id));
+        }
     }
 
     /// Everything must be applied.
@@ -257,6 +267,7 @@ impl Engine {
             commit.put(Keyspace::Jobs, key::job(realm, id), job.row.encode());
             self.pending.push(commit);
         }
+        self.note_job(realm, id);
     }
 
     /// Those of a realm that goes.
@@ -265,12 +276,8 @@ impl Engine {
         for job in jobs {
             commit.delete(Keyspace::Jobs, key::job(job.0, job.1));
             self.jobs.remove(&job);
+            self.busy_jobs.remove(&job);
         }
-    }
-
-    fn job_view(&self, realm: RealmId, id: JobId) -> Result<JobView, Refusal> {
-        let job = self.jobs.get(&(realm, id)).ok_or(Refusal::JobNotFound)?;
-        Ok(JobView { id, row: job.row.clone() })
     }
 }
 

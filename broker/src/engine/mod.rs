@@ -155,6 +155,8 @@ pub struct Engine {
     /// How many dead letters of each kind came or went, since the tallies were written.
     tallies: BTreeMap<Vec<u8>, i64>,
     jobs: BTreeMap<(RealmId, JobId), Job>,
+    /// Those that have something to do.
+    busy_jobs: BTreeSet<(RealmId, JobId)>,
     /// The one that took a step last.
     last_job: (RealmId, JobId),
     changed_topics: BTreeSet<TopicId>,

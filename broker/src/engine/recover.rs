@@ -8,7 +8,6 @@ use bytes::Bytes;
 use super::backlog::{Backlog, Held, Stored};
 use super::directory::Directory;
 use super::forward::Outbox;
-use super::jobs::Job;
 use super::recent::Recent;
 use super::settle::Nacks;
 use super::shadow::Shadow;
@@ -111,6 +110,7 @@ impl Engine {
             locks: foldhash::HashMap::default(),
             tallies: BTreeMap::new(),
             jobs: BTreeMap::new(),
+            busy_jobs: BTreeSet::new(),
             last_job: (RealmId::DEFAULT, JobId(0)),
             changed_topics: BTreeSet::new(),
             changed_subscriptions: BTreeSet::new(),
@@ -315,9 +315,10 @@ impl Engine {
     }
 
     fn load_jobs(&mut self) -> Result<(), StoreError> {
-        for row in self.store.scan(Keyspace::Jobs, key::everything()) {
-            let (key, value) = row?;
-            self.jobs.insert(owner(&key, JobId)?, Job::new(JobRow::decode(value)?, self.now));
+        let rows: Vec<_> = self.store.scan(Keyspace::Jobs, key::everything()).collect::<Result<_, _>>()?;
+        for (key, value) in rows {
+            let (realm, id) = owner(&key, JobId)?;
+            self.add_job(realm, id, JobRow::decode(value)?);
         }
         Ok(())
     }

@@ -9,8 +9,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use bytes::BytesMut;
 use http_body_util::BodyExt as _;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::{ErrorCode, Problem};
 use crate::domain::limits::MAX_BODY_BYTES;
@@ -108,6 +108,11 @@ pub(super) fn spoken(headers: &HeaderMap) -> Option<Format> {
         None
     }
 }
+
+/// The body of a request that says nothing: an object without fields, or none.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
 
 /// A body of this shape, in either format.
 pub(super) struct Given<T>(pub T);

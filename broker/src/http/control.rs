@@ -5,7 +5,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::auth::{May, need};
-use super::body::{Format, Given};
+use super::body::{Format, Given, Nothing};
 use super::subscriptions::{WireStart, answer};
 use super::{App, ErrorCode, Problem};
 use crate::domain::audit::Action;
@@ -32,10 +32,6 @@ pub(super) struct SeekBody {
 pub(super) struct PurgeBody {
     topic: Option<String>,
 }
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Nothing {}
 
 #[derive(Serialize)]
 struct SoughtAnswer {

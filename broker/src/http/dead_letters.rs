@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::auth::{Caller, May, need};
 use super::body::{Format, Given};
 use super::dead_filter::GivenFilter;
-use super::publish::check;
+use super::publish::{check, content};
 use super::query::{Asked, cursor, page};
 use super::shape::{HistoryBody, ListBody, MessageBody, PayloadAs, history_body, message_body, queue_name};
 use super::wire::{BinaryPayload, JsonPayload, Pairs, WireTime, map, some};
@@ -97,7 +97,7 @@ pub(super) async fn list(
         return Ok(format.ok(&ListBody::<SummaryAnswer> { items: Vec::new(), next: None }));
     };
     let among = caller.subscriptions();
-    let request = Box::new(DeadLetterQuery { filter, order, page, among, payloads: false });
+    let request = Box::new(DeadLetterQuery { filter, order, page, among });
     let listed = app.broker.call(|reply| Command::ListDeadLetters(caller.realm, request, reply)).await?;
     let next = listed.next.map(|(at, id)| cursor(format_args!("{} {id}", at.as_millis())));
     let items = listed.items.into_iter().map(|view| summary(&view)).collect();
@@ -218,18 +218,8 @@ pub(super) async fn replay(
 
 /// What is to be changed, checked as a publish is.
 fn edit(body: EditBody) -> Result<DeadLetterEdit, Problem> {
-    let EditBody { payload, payload_base64, content_type, attributes } = body;
-    let (payload, content_type) = match (payload, payload_base64) {
-        (Some(JsonPayload(bytes)), None) => {
-            (Some(bytes), Some(content_type.unwrap_or_else(|| "application/json".to_owned())))
-        }
-        (None, binary) => (binary.map(|BinaryPayload(bytes)| bytes), content_type),
-        (Some(_), Some(_)) => {
-            let detail = "give either payload or payload_base64";
-            return Err(Problem::new(ErrorCode::InvalidMessage, detail));
-        }
-    };
-    let attributes = attributes.map(|pairs| pairs.0);
+    let (payload, content_type) = content(body.payload, body.payload_base64, body.content_type)?;
+    let attributes = body.attributes.map(|pairs| pairs.0);
     check(NewMessage {
         payload: payload.clone().unwrap_or_default(),
         content_type: content_type.clone(),

@@ -6,14 +6,13 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::auth::{Caller, May, need};
-use super::body::{Format, Given};
+use super::body::{Format, Given, Nothing};
 use super::dead_filter::{FilterBody, GivenFilter};
 use super::query::{Asked, PageQuery, cursor};
 use super::shape::ListBody;
 use super::wire::WireTime;
 use super::{App, ErrorCode, Problem};
 use crate::domain::audit::Action;
-use crate::domain::dead_letter::DeadLetterFilter;
 use crate::domain::id::DeadLetterId;
 use crate::domain::job::{JobAction, JobId, JobPlan};
 use crate::domain::limits::{MAX_JOB_RATE, MAX_PAUSE_REASON_BYTES};
@@ -41,10 +40,6 @@ enum WireAction {
     Replay,
     Discard,
 }
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Nothing {}
 
 #[derive(Serialize)]
 struct JobAnswer {
@@ -92,7 +87,7 @@ pub(super) async fn plan(
         let detail = "an empty filter means every dead letter of the realm: say \"all\": true";
         return Err(Problem::new(ErrorCode::FilterRequired, detail));
     }
-    if !may_touch(&caller, &filter) {
+    if !filter.is_within(&caller.subscriptions()) {
         let detail = "filter: this token has to name one of its subscriptions";
         return Err(Problem::new(ErrorCode::Forbidden, detail));
     }
@@ -162,16 +157,8 @@ async fn visible(app: &App, caller: &Caller, id: &str) -> Result<JobView, Proble
     let invalid = |_| Problem::new(ErrorCode::InvalidId, "a job's id is what its plan gave");
     let id = JobId::parse(id).map_err(invalid)?;
     let view = app.broker.call(|reply| Command::GetJob(caller.realm, id, reply)).await?;
-    let exists = may_touch(caller, &view.row.plan.filter);
+    let exists = view.row.plan.filter.is_within(&caller.subscriptions());
     if exists { Ok(view) } else { Err(Refusal::JobNotFound.into()) }
-}
-
-/// Whether all that a filter can find exists for the caller.
-fn may_touch(caller: &Caller, filter: &DeadLetterFilter) -> bool {
-    match &filter.subscription {
-        Some(name) => caller.subscriptions().allow(name),
-        None => caller.subscriptions().allow_all(""),
-    }
 }
 
 fn answer(JobView { id, row }: JobView) -> JobAnswer {

@@ -321,16 +321,8 @@ pub(super) fn batch<T>(
 }
 
 pub(super) fn item(item: Item) -> Result<NewMessage, Problem> {
-    let (payload, content_type) = match (item.payload, item.payload_base64) {
-        (Some(JsonPayload(bytes)), None) => {
-            (bytes, Some(item.content_type.unwrap_or_else(|| "application/json".to_owned())))
-        }
-        (None, Some(BinaryPayload(bytes))) => (bytes, item.content_type),
-        (None, None) | (Some(_), Some(_)) => {
-            let detail = "give either payload or payload_base64";
-            return Err(Problem::new(ErrorCode::InvalidMessage, detail));
-        }
-    };
+    let (payload, content_type) = content(item.payload, item.payload_base64, item.content_type)?;
+    let payload = payload.ok_or_else(one_payload)?;
     let dedup = item.dedup_id.map(|id| dedup_key("dedup_id", &id, &payload)).transpose()?;
     check(NewMessage {
         key: item.key,
@@ -342,6 +334,25 @@ pub(super) fn item(item: Item) -> Result<NewMessage, Problem> {
         dedup,
         deliver_at: item.deliver_at.map(|text| moment("deliver_at", &text)).transpose()?,
     })
+}
+
+/// What a message holds, if that is given, and what it is: JSON unless something else is said.
+pub(super) fn content(
+    json: Option<JsonPayload>,
+    binary: Option<BinaryPayload>,
+    content_type: Option<String>,
+) -> Result<(Option<Bytes>, Option<String>), Problem> {
+    match (json, binary) {
+        (Some(JsonPayload(bytes)), None) => {
+            Ok((Some(bytes), Some(content_type.unwrap_or_else(|| "application/json".to_owned()))))
+        }
+        (None, binary) => Ok((binary.map(|BinaryPayload(bytes)| bytes), content_type)),
+        (Some(_), Some(_)) => Err(one_payload()),
+    }
+}
+
+fn one_payload() -> Problem {
+    Problem::new(ErrorCode::InvalidMessage, "give either payload or payload_base64")
 }
 
 /// The only message of a request.
